@@ -15,6 +15,11 @@ from tilewright.ir import IRModule
 from tilewright.scheduling import NotApplicable
 from tilewright.tir.schedule import Schedule
 from tilewright.topi.fourier import factors_of
+from tilewright.topi.fourier_axes import (
+    transform_axis,
+    transform_real_axis,
+    transform_to_real_axis,
+)
 
 TOLERANCE = {"float16": 1e-3, "float32": 4e-7, "float64": 1e-15}
 
@@ -177,3 +182,33 @@ def test_stages_run_through_no_more_than_there_is() -> None:
     factors = factors_of(45)
     assert factors is not None
     assert math.prod(map(int, first)) == 2 * 8 * 45 // factors[0]
+
+
+AXES = [((3, 20), -1), ((20, 3), 0), ((2, 15, 37), 1), ((4, 3, 2, 21), 1), ((1, 5), 0)]
+
+
+@few("shape, axis", [*AXES, ((2, 34), 1), ((34, 19), 0)], *AXES[2:])
+def test_axes(shape: tuple[int, ...], axis: int) -> None:
+    """Complex and real numbers, both ways; columns that fill no vectors, axes in between."""
+    re, im, length = signal(*shape), signal(*shape, seed=1), shape[axis]
+    found = results(lambda a, b: transform_axis((a, b), axis, length, 1.0, 0.5), re, im)
+    wanted = np.fft.ifft(re + 1j * im.astype("float64"), axis=axis) * length / 2
+    agrees(found[0] + 1j * found[1].astype("float64"), wanted)
+    found = results(lambda a: transform_real_axis(a, axis, length, 0.5), re)
+    agrees(found[0] + 1j * found[1].astype("float64"), np.fft.rfft(re, axis=axis) / 2)
+    half = np.arange(length // 2 + 1)
+    a, b = re.take(half, axis), im.take(half, axis)
+    back = evaluate(lambda a, b: transform_to_real_axis((a, b), axis, length, 1 / length), a, b)
+    wanted = np.fft.irfft(a + 1j * b.astype("float64"), length, axis=axis)
+    agrees(back.reshape(wanted.shape), wanted)
+
+
+def test_symbolic_columns() -> None:
+    """Fewer than the lanes of a vector, and more."""
+    count = te.var("count")
+    for number in (1, 3, 40):
+        x = signal(6, number)
+        re, im = results(
+            lambda a: transform_real_axis(a, 0, 6, 1.0), x, shapes=[(6, count)], count=number
+        )
+        agrees(re + 1j * im.astype("float64"), np.fft.rfft(x, axis=0))

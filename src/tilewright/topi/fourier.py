@@ -61,7 +61,11 @@ class Source(NamedTuple):
 
 
 class Transform(NamedTuple):
-    """What is transformed: ``sign`` is that of the exponent, ``dtype`` that of the arithmetic."""
+    """What is transformed: ``sign`` is that of the exponent, ``dtype`` that of the arithmetic.
+
+    ``cyclic``: the first elements follow the last one again, at least one of each column, so that
+    who reads elements in the opposite order needs no modulo.
+    """
 
     factors: tuple[int, ...]
     sign: float
@@ -69,6 +73,7 @@ class Transform(NamedTuple):
     scale: float = 1.0
     lanes: int = 1
     result: str | None = None
+    cyclic: bool = False
 
 
 def of_parts(parts: Parts, dtype: str) -> Source:
@@ -178,7 +183,7 @@ class _Stage(NamedTuple):
             p, q = place[-2:]
             return (q + j * inner,) if left == 1 else (p, q + j * inner)
 
-        width = factor * inner
+        width = (factor + (left == 1 and self.what.cyclic)) * inner
         shape = (width,) if left == 1 else (left, width)
         return self._made(source, (left, inner), shape, reads, writes)
 
@@ -208,9 +213,11 @@ class _Stage(NamedTuple):
                         value = _scaled(value, what.scale)
                     elif j:
                         value = rotated(value, *(load(t, j, column) for t in operands[count:]))
+                    rows = [j, factor] if last and what.cyclic and j == 0 else [j]
                     return seq(
                         *(
-                            store(buffer, cast_expr(part, dtype), *row, *writes(place, j))
+                            store(buffer, cast_expr(part, dtype), *row, *writes(place, number))
+                            for number in rows
                             for buffer, part in zip(outputs, value)
                         )
                     )

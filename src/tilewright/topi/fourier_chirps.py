@@ -132,16 +132,18 @@ def _turned_back(
     x: Parts, rows: Sequence[Expr], chirp: Parts, length: int, what: Transform
 ) -> Parts:
     """The first elements times the chirp, and scaled."""
+    count = (length + what.cyclic) * what.lanes
 
     def value(buffers: Sequence[Buffer], place: Sequence[Expr]) -> Complex:
-        k = place[-1] // what.lanes
-        x = load(buffers[0], *place), load(buffers[1], *place)
+        at = place[-1] % (length * what.lanes) if what.cyclic else place[-1]
+        k = at // what.lanes
+        x = load(buffers[0], *place[:-1], at), load(buffers[1], *place[:-1], at)
         re, im = rotated(x, *(load(buffer, k) for buffer in buffers[2:]))
         factor = const(what.scale, what.dtype)
         dtype = what.result or what.dtype
         return cast_expr(re * factor, dtype), cast_expr(im * factor, dtype)
 
-    shape: list[Expr | int] = [*rows, length * what.lanes]
+    shape: list[Expr | int] = [*rows, count]
     return _each("turned", (*x, *chirp), rows, shape, what.result or what.dtype, value)
 
 

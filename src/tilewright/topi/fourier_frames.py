@@ -1,9 +1,6 @@
 """Fourier transforms of real frames of a signal, several frames in the lanes of vectors.
 
-``n`` real numbers, an even count, are transformed as ``n / 2`` complex ones, of which the even
-elements are the real and the odd ones the imaginary parts; what belongs to which is separated
-afterwards (Sorensen, Jones, Heideman and Burrus, 1987). An odd count is transformed with imaginary
-parts of zero. Frames at the end go with frames before them, so that all lanes are in the signal.
+An even count of samples is transformed as half as many complex numbers (``topi.fourier_real``).
 """
 
 from __future__ import annotations
@@ -17,7 +14,6 @@ from tilewright.ir import (
     Var,
     and_,
     as_int,
-    call,
     compare,
     const,
     maximum,
@@ -26,18 +22,19 @@ from tilewright.ir import (
 )
 from tilewright.ir import cast as cast_expr
 from tilewright.te import Tensor, extern
-from tilewright.tir import Buffer, IfThenElse, LetStmt, Stmt, seq
+from tilewright.tir import Buffer, Stmt, seq
 from tilewright.tir.building import Axis, block, load, loop, store
-from tilewright.topi.butterflies import Complex, negative, rotated
+from tilewright.topi.butterflies import Complex
 from tilewright.topi.fourier import (
     STAGE,
     Parts,
     Source,
     Transform,
     factors_of,
-    turns_of,
 )
 from tilewright.topi.fourier_chirps import transform_any
+from tilewright.topi.fourier_columns import Columns
+from tilewright.topi.fourier_real import Spectra
 from tilewright.topi.utils import sum_dtype
 
 _LANES = 8
@@ -61,10 +58,9 @@ class Frames(NamedTuple):
         return width
 
     @property
-    def together(self) -> int:
-        """Frames in the lanes of vectors."""
-        known = as_int(self.number)
-        return _LANES if known is None else max(1, min(_LANES, known))
+    def columns(self) -> Columns:
+        """Frames side by side."""
+        return Columns(self.number, _LANES)
 
 
 def factors_of_frames(length: int) -> tuple[int, ...] | None:
@@ -74,24 +70,14 @@ def factors_of_frames(length: int) -> tuple[int, ...] | None:
 
 def transform_frames(frames: Frames, frequencies: int, scale: float) -> Tensor:
     """Return ``[*batch, frequencies, frames, 2]``, times ``scale``."""
-    length, lanes = frames.length, frames.together
+    length, columns = frames.length, frames.columns
     dtype = sum_dtype(frames.data.dtype)
-    groups = (frames.number + (lanes - 1)) // lanes
-    rows = (*frames.data.shape[:-1], groups)
-    what = Transform((), -1.0, dtype, 1.0, lanes)
-    count = length // 2 if length % 2 == 0 else length
+    rows = (*frames.data.shape[:-1], columns.groups)
+    paired = length % 2 == 0
+    what = Transform((), -1.0, dtype, 1.0, columns.together, cyclic=paired)
+    count = length // 2 if paired else length
     made = transform_any(_samples(frames, dtype), rows, count, what)
     return _separated(made, frames, rows, frequencies, scale)
-
-
-def _first_frame(frames: Frames, group: Expr) -> Expr:
-    """The frame in the first lane."""
-    start = group * frames.together
-    known = as_int(frames.number)
-    if known is not None and known % frames.together == 0:
-        return start
-    first = minimum(start, frames.number - frames.together)
-    return maximum(first, 0) if known is None else first
 
 
 def _samples(frames: Frames, dtype: str) -> Source:
@@ -111,11 +97,8 @@ def _samples(frames: Frames, dtype: str) -> Source:
 
     def element(buffers: Sequence[Buffer], *place: Expr) -> Complex:
         *batch, group, n = place[: len(frames.data.shape) + 1]
-        frame = _first_frame(frames, group)
-        if frames.together > 1:
-            frame = frame + place[-1]
-        if as_int(frames.number) is None:
-            frame = minimum(frame, frames.number - 1)
+        columns = frames.columns
+        frame = columns.read(group, place[-1] if columns.together > 1 else None)
         if not paired:
             return sample(buffers, batch, frame, n), const(0.0, dtype)
         return (
@@ -130,49 +113,27 @@ def _separated(
     made: Parts, frames: Frames, rows: Sequence[Expr], frequencies: int, scale: float
 ) -> Tensor:
     """The last stage: the spectrum of each frame, in the order of results."""
-    length, lanes, dtype = frames.length, frames.together, made[0].dtype
-    half = length // 2
-    paired = length % 2 == 0
-    turns = turns_of(length, -1.0, dtype, half + 1) if paired else ()
+    columns = frames.columns
+    lanes = columns.together
+    spectra = Spectra(frames.length, made[0].dtype, scale)
+    turns = spectra.turns()
     result = frames.data.dtype
-    factor = const(scale / 2 if paired else scale, dtype)
 
     def body(operands: Sequence[Buffer], outputs: Sequence[Buffer]) -> Stmt:
         (out,) = outputs
 
-        def spectrum(row: Sequence[Expr], f: Expr, lane: Expr) -> tuple[Complex, list[Stmt]]:
-            lets: list[Stmt] = []
-
-            def named(value: Expr) -> Expr:
-                var = Var("x", value.dtype)
-                lets.append(LetStmt(var, value))
-                return var
-
-            def at(place: Expr) -> Complex:
-                re, im = (load(b, *row, place * lanes + lane) for b in operands[:2])
-                return named(re), named(im)
-
-            if not paired:
-                return at(f), lets
-            near = f if frequencies <= half + 1 else minimum(f, length - f)
-            a, b = at(near % half), at((half - near) % half)
-            even = a[0] + b[0], a[1] - b[1]
-            odd = named(a[1] + b[1]), named(b[0] - a[0])
-            turned = rotated(odd, *(load(t, near) for t in operands[2:]))
-            re, im = even[0] + turned[0], even[1] + turned[1]
-            return (re, im if near is f else select(f > half, negative(im), im)), lets
-
         def element(*place: Var) -> Stmt:
             *row, f, lane = place
-            group = row[-1]
-            frame = group * lanes + lane
 
-            def write(first: Expr, *, whole: bool) -> Stmt:
-                value, lets = spectrum(row, f, frame - first)
-                re, im = (cast_expr(x * factor, result) for x in value)
+            def write(frame: Expr, lane: Expr, whole: bool) -> Stmt:
+                def at(place: Expr) -> Complex:
+                    re, im = (load(b, *row, place * lanes + lane) for b in operands[:2])
+                    return re, im
+
+                (re, im), lets = spectra.element(at, f, frequencies, operands[2:])
 
                 def give(part: Expr) -> Stmt:
-                    chosen = select(compare(EQ, part, 0), re, im)
+                    chosen = cast_expr(select(compare(EQ, part, 0), re, im), result)
                     return store(out, chosen, *row[:-1], f, frame, part)
 
                 # Neighbours of whole vectors are stored by turns; masked ones one part at a time.
@@ -180,13 +141,7 @@ def _separated(
                     return seq(*lets, loop("part", 2, give))
                 return seq(*lets, *(give(const(part)) for part in range(2)))
 
-            known = as_int(frames.number)
-            if known is not None and known % lanes == 0:
-                return write(group * lanes, whole=True)
-            all_lanes = call("ignore_loop_partition", group * lanes + lanes <= frames.number)
-            first = _first_frame(frames, group)
-            rest = IfThenElse(frame < frames.number, write(first, whole=False))
-            return IfThenElse(all_lanes, write(group * lanes, whole=True), rest)
+            return columns.written(row[-1], lane, write)
 
         extents: list[Expr | int] = [*rows, frequencies, lanes]
         axes = [Axis(f"i{n}", extent) for n, extent in enumerate(extents)]

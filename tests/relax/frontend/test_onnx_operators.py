@@ -543,3 +543,43 @@ def test_max_roi_pool() -> None:
     proto = model([node("MaxRoiPool", "x r", "y", pooled_shape=[2, 2])], {"x": x, "r": rois}, ["y"])
     inner = x[0, 0, 1:5, 1:5]
     close(results(proto, x, rois)[0, 0], inner.reshape(2, 2, 2, 2).max((1, 3)))
+
+
+# ---- Fourier transforms --------------------------------------------------------------------------
+
+
+def parts(z: Any) -> Any:
+    return np.stack([z.real, z.imag], -1)
+
+
+def test_transforms_along_axes() -> None:
+    x, length = floats(2, 10, 3, 2), np.array(7)
+    z = x[..., 0] + 1j * x[..., 1].astype("float64")
+
+    def transformed(given: Any, initial: Any = None, names: str = "x", **options: Any) -> Any:
+        proto = model([node("DFT", names, "y", **options)], {"x": given}, ["y"], initial)
+        return results(proto, given)
+
+    axis = np.array(2)
+    close(transformed(x, {"a": axis}, "x - a"), parts(np.fft.fft(z, axis=2)))
+    close(transformed(x, {"n": length, "a": axis}, "x n a"), parts(np.fft.fft(z, 7, axis=2)))
+    axis = np.array(1)
+    close(transformed(x, {"a": axis}, "x - a", inverse=1), parts(np.fft.ifft(z, axis=1)))
+    real = np.ascontiguousarray(x[..., :1])
+    half = np.fft.rfft(real[..., 0].astype("float64"), axis=1)
+    close(transformed(real, {"a": axis}, "x - a", onesided=1), parts(half))
+    back = transformed(parts(half).astype("float32"), {"a": axis}, "x - a", onesided=1, inverse=1)
+    close(back, real)
+
+
+@pytest.mark.parametrize("numbers", [1, 2])
+def test_spectra_of_frames(numbers: int) -> None:
+    x, window = floats(2, 50, numbers), floats(8)
+    z = x[..., 0] if numbers == 1 else x[..., 0] + 1j * x[..., 1]
+    places = np.arange(15)[:, None] * 3 + np.arange(8)
+    wanted = parts(np.fft.fft(z[:, places] * window))
+    step = {"s": np.array(3), "w": window}
+    proto = model([node("STFT", "x s w", "y", onesided=0)], {"x": ["b", "n", numbers]}, ["y"], step)
+    close(results(proto, x), wanted)
+    proto = model([node("STFT", "x s w", "y")], {"x": x}, ["y"], step)
+    close(results(proto, x), wanted[:, :, :5])

@@ -79,3 +79,20 @@ def test_weights_that_the_first_call_scales() -> None:
     with torch.no_grad():
         expected = model(x)
     assert torch.equal(tilewright.compile(model, example_inputs=x)(x), expected)
+
+
+def test_normalised_axes_that_the_call_sizes() -> None:
+    functional = torch.nn.functional
+
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            last = x.shape[-1:]
+            return functional.layer_norm(x, x.shape[1:]), functional.rms_norm(x, last)
+
+    model, n = Model(), torch.export.Dim("n", min=2, max=99)
+    example = (tensor(2, 3, 8),)
+    run = tilewright.compile(model, example_inputs=example, dynamic_shapes=({2: n},))
+    for size in (2, 30):
+        x = tensor(2, 3, size)
+        for found, wanted in zip(run(x), model(x)):
+            torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)

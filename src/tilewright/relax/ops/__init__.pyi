@@ -79,6 +79,11 @@ from tilewright.relax.ops.derived import reverse_sequence as reverse_sequence
 from tilewright.relax.ops.derived import size as size
 from tilewright.relax.ops.derived import wrap_param as wrap_param
 from tilewright.relax.ops.einsum import einsum as einsum
+from tilewright.relax.ops.fourier import fft as fft
+from tilewright.relax.ops.fourier import irfft as irfft
+from tilewright.relax.ops.fourier import overlap_add as overlap_add
+from tilewright.relax.ops.fourier import rfft as rfft
+from tilewright.relax.ops.fourier import stft as stft
 from tilewright.relax.ops.index import gather_nd as gather_nd
 from tilewright.relax.ops.index import index_put as index_put
 from tilewright.relax.ops.index import index_tensor as index_tensor

@@ -1,137 +1,21 @@
-"""Discrete Fourier transforms, as products with constant matrices.
+"""Fourier transforms: one axis after another, in stages (``relax.ops.fourier``).
 
-A size ``n = a * b`` is transformed in two steps (the four-step algorithm of Bailey, 1990)::
-
-    x[b * i + j]  as rows j:   y[j, p] = sum_i x[b * i + j] w_a^(i p)    a product
-                               z[p, j] = y[j, p] * w_n^(j p)             turned and transposed
-                               r[p, q] = sum_j z[p, j] w_b^(j q)         a product, or both again
-    result[a * q + p] = r[p, q]
-
-A product of complex rows is one of real rows, the real before the imaginary parts. Sizes that only
-the call tells, or with a large prime factor, are NumPy's.
+Those of sizes that only the call tells are NumPy's.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from functools import cache, partial
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from tilewright.relax import ops as op
-from tilewright.relax.expr import RelaxExpr
+from tilewright.relax.expr import RelaxExpr, TupleGetItem
 from tilewright.relax.frontend.torch.converters.base import Context, Size, converts_complex
 from tilewright.relax.frontend.torch.converters.complex_numbers import product
-from tilewright.relax.frontend.torch.converters.library import by_library, leave_to_pytorch
-from tilewright.relax.frontend.torch.pairs import Complex
-from tilewright.relax.values import const
+from tilewright.relax.frontend.torch.converters.library import by_library
+from tilewright.relax.frontend.torch.pairs import Complex, join, split
 
 Value = RelaxExpr | Complex
-
-#: The largest size that one product transforms.
-_WHOLE = 256
-#: What a further step costs, in terms of a sum, as measured: it reads and writes everything twice.
-_STEP = 100
-
-
-@cache
-def _factors(size: int) -> tuple[int, ...] | None:
-    """Sizes of products that are cheapest together; ``None`` for too large a prime factor."""
-    best: tuple[int, ...] | None = (size,) if size <= _WHOLE else None
-    for factor in range(2, min(_WHOLE, math.isqrt(size)) + 1):
-        if size % factor == 0:
-            rest = _factors(size // factor)
-            if rest is not None and (best is None or _cost((factor, *rest)) < _cost(best)):
-                best = (factor, *rest)
-    return best
-
-
-def _cost(factors: Sequence[int]) -> int:
-    return sum(factors) + _STEP * len(factors)
-
-
-def _waves(rows: int, columns: int, size: int, sign: int) -> NDArray[Any]:
-    """``exp(sign * 2 pi i * row * column / size)``."""
-    turns = np.outer(np.arange(rows), np.arange(columns)) % size
-    made: NDArray[Any] = np.exp(sign * 2j * np.pi / size * turns)
-    return made
-
-
-class _Transform:
-    """Transforms of last axes in one direction: ``sign`` -1 is forward."""
-
-    def __init__(self, ctx: Context, sign: int, scale: float) -> None:
-        self.ctx = ctx
-        self.sign = sign
-        self.scale = scale
-
-    def along(self, x: Value, factors: Sequence[int], *, real: bool = False) -> Value:
-        """Transform the last axis, whose size is the product of ``factors``.
-
-        With ``real`` only the real parts of the result are wanted.
-        """
-        first, *others = factors
-        if not others:
-            return self.whole(x, first, real=real)
-        size, second = math.prod(factors), math.prod(others)
-        batch = x.shape[:-1]
-        rows = _map(x, lambda part: _swapped(op.reshape(part, (*batch, first, second))))
-        step = _Transform(self.ctx, self.sign, 1.0)
-        made = step.whole(rows, first)
-        assert isinstance(made, Complex), "all of the result is wanted"
-        waves = _constant(_waves(second, first, size, self.sign), x.dtype)
-        turned = self.ctx.bind(product(op.multiply, made, waves)).map(_swapped)
-        result = self.along(self.ctx.bind(turned), others, real=real)
-        joined: Value = _map(result, lambda part: op.reshape(_swapped(part), (*batch, size)))
-        return joined
-
-    def whole(self, x: Value, size: int, *, real: bool = False, rows: int | None = None) -> Value:
-        """Transform by one product, which sums over the first ``rows`` waves."""
-        waves = _waves(size if rows is None else rows, size, size, self.sign) * self.scale
-        if rows is not None:  # of half a spectrum, whose other half is its mirror image
-            waves[1 : size - rows + 1] *= 2
-        return self.multiplied(x, waves, real=real)
-
-    def multiplied(self, x: Value, waves: NDArray[Any], *, real: bool) -> Value:
-        """The product of rows with a complex matrix."""
-        matrix = np.concatenate([waves.real, waves.imag], 1)
-        if isinstance(x, Complex):
-            below = np.concatenate([-waves.imag, waves.real], 1)
-            matrix = np.concatenate([matrix, below], 0)
-            x = op.concat([x.real, x.imag], x.ndim - 1)
-        count = waves.shape[1]
-        if real:
-            matrix = matrix[:, :count]
-        made = self.ctx.emit(op.matmul(x, const(np.ascontiguousarray(matrix), x.dtype)))
-        if real:
-            return made
-        return self.ctx.bind(Complex(_part(made, 0, count), _part(made, count, 2 * count)))
-
-
-def _map(x: Value, function: Any) -> Any:
-    return x.map(function) if isinstance(x, Complex) else function(x)
-
-
-def _swapped(x: RelaxExpr) -> RelaxExpr:
-    axes = (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2)
-    made: RelaxExpr = op.permute_dims(x, axes)
-    return made
-
-
-def _part(x: RelaxExpr, start: int, stop: int) -> RelaxExpr:
-    made: RelaxExpr = op.strided_slice(x, (x.ndim - 1,), (start,), (stop,))
-    return made
-
-
-def _constant(waves: NDArray[Any], dtype: str) -> Complex:
-    real, imag = (np.ascontiguousarray(part) for part in (waves.real, waves.imag))
-    return Complex(const(real, dtype), const(imag, dtype))
-
-
-# ---- operators -----------------------------------------------------------------------------------
 
 
 def _scale(size: int, normalization: int) -> float:
@@ -139,32 +23,25 @@ def _scale(size: int, normalization: int) -> float:
     return (1.0, size**-0.5, 1.0 / size)[normalization]
 
 
-def _planned(ctx: Context, sizes: Sequence[Size]) -> list[tuple[int, ...]] | None:
-    """Factors of all sizes, if all have some; for a whole model, whose libraries are NumPy's."""
-    leave_to_pytorch(ctx)
-    known = [ctx.known(size) for size in sizes]
-    made = [None if size is None else _factors(size) for size in known]
-    return None if None in made else made  # type: ignore[return-value]  # none is None
+def _parts(ctx: Context, made: RelaxExpr) -> Complex:
+    both = ctx.emit(made)
+    return ctx.bind(Complex(TupleGetItem(both, 0), TupleGetItem(both, 1)))
 
 
-def _with_axis_last(x: Value, axis: int, function: Any) -> Any:
-    """Apply a function that works on the last axis."""
-    order = [*(number for number in range(x.ndim) if number != axis), axis]
-    if axis == x.ndim - 1:
-        return function(x)
-    inverse = [order.index(number) for number in range(x.ndim)]
-    made = function(_map(x, lambda part: op.permute_dims(part, order)))
-    return _map(made, lambda part: op.permute_dims(part, inverse))
+def _map(ctx: Context, x: Value, function: Callable[[RelaxExpr], RelaxExpr]) -> Value:
+    return ctx.bind(x.map(function)) if isinstance(x, Complex) else ctx.emit(function(x))
 
 
-def _transformed(
-    ctx: Context, x: Value, axes: Sequence[int], plans: Sequence[Sequence[int]], sign: int,
-    normalization: int,
-) -> Any:  # fmt: skip
-    for axis, factors in zip(reversed(axes), reversed(plans)):
-        transform = _Transform(ctx, sign, _scale(math.prod(factors), normalization))
-        x = _with_axis_last(x, axis, partial(transform.along, factors=factors))
-        x = ctx.bind(x) if isinstance(x, Complex) else ctx.emit(x)
+def _has_known(ctx: Context, sizes: Sequence[Size]) -> bool:
+    return all((ctx.known(size) or 0) > 0 for size in sizes)
+
+
+def _along(
+    ctx: Context, x: Complex, axes: Sequence[int], normalization: int, *, inverse: bool
+) -> Complex:
+    for axis in reversed(axes):
+        scale = _scale(ctx.int(x.shape[axis], "the size"), normalization)
+        x = _parts(ctx, op.fft(x.real, x.imag, axis, inverse, scale))
     return x
 
 
@@ -173,14 +50,11 @@ def _c2c(
     ctx: Context, x: Complex, dim: Sequence[int], normalization: int, forward: bool
 ) -> Value | None:
     axes = [ctx.axis(axis, x.ndim) for axis in dim]
-    sizes = [x.shape[axis] for axis in axes]
-    plans = _planned(ctx, sizes)
-    if plans is None:
-        return by_library(ctx, "fft", [x], dims=axes, forward=forward, normalization=normalization)[
-            0
-        ]
-    made: Complex = _transformed(ctx, x, axes, plans, -1 if forward else 1, normalization)
-    return made
+    if not _has_known(ctx, [x.shape[axis] for axis in axes]):
+        return by_library(
+            ctx, "fft", [x], dims=axes, forward=forward, normalization=normalization
+        )[0]  # fmt: skip
+    return _along(ctx, x, axes, normalization, inverse=not forward)
 
 
 @converts_complex("aten._fft_r2c.default")
@@ -188,18 +62,32 @@ def _r2c(
     ctx: Context, x: RelaxExpr, dim: Sequence[int], normalization: int, onesided: bool
 ) -> Value | None:
     axes = [ctx.axis(axis, x.ndim) for axis in dim]
-    plans = _planned(ctx, [x.shape[axis] for axis in axes])
-    if plans is None:
+    if not _has_known(ctx, [x.shape[axis] for axis in axes]):
         if onesided:
             return by_library(ctx, "fft_to_half", [x], dims=axes, normalization=normalization)[0]
-        return by_library(ctx, "fft", [x], dims=axes, forward=True, normalization=normalization)[0]
-    last, size = axes[-1], math.prod(plans[-1])
-    made = _transformed(ctx, x, axes[-1:], plans[-1:], -1, normalization)
-    if onesided:
-        half = size // 2 + 1
-        made = ctx.bind(made.map(lambda part: op.strided_slice(part, (last,), (0,), (half,))))
-    rest: Complex = _transformed(ctx, made, axes[:-1], plans[:-1], -1, normalization)
-    return rest
+        return by_library(
+            ctx, "fft", [x], dims=axes, forward=True, normalization=normalization
+        )[0]  # fmt: skip
+    last = axes[-1]
+    size = ctx.int(x.shape[last], "the size")
+    made = _parts(ctx, op.rfft(x, last, _scale(size, normalization)))
+    if not onesided:
+        made = ctx.bind(_with_conjugates(made, last, size))
+    return _along(ctx, made, axes[:-1], normalization, inverse=False)
+
+
+def _with_conjugates(half: Complex, axis: int, size: int) -> Complex:
+    """All frequencies of real numbers: the others are conjugates, in the opposite order."""
+
+    def mirrored(part: RelaxExpr) -> RelaxExpr:
+        cut = op.strided_slice(part, (axis,), (1,), (size - size // 2,))
+        made: RelaxExpr = op.flip(cut, axis)
+        return made
+
+    return Complex(
+        op.concat([half.real, mirrored(half.real)], axis),
+        op.concat([half.imag, op.negative(mirrored(half.imag))], axis),
+    )
 
 
 @converts_complex("aten._fft_c2r.default")
@@ -207,26 +95,112 @@ def _c2r(
     ctx: Context, x: Complex, dim: Sequence[int], normalization: int, last_dim_size: Size
 ) -> Value | None:
     axes = [ctx.axis(axis, x.ndim) for axis in dim]
-    plans = _planned(ctx, [*(x.shape[axis] for axis in axes[:-1]), last_dim_size])
-    if plans is None:
+    if not _has_known(ctx, [*(x.shape[axis] for axis in axes), last_dim_size]):
         operands = [x, last_dim_size]
         return by_library(ctx, "fft_to_real", operands, dims=axes, normalization=normalization)[0]
-    x = _transformed(ctx, x, axes[:-1], plans[:-1], 1, normalization)
-    size = math.prod(plans[-1])
-    transform = _Transform(ctx, 1, _scale(size, normalization))
-
-    def rows(half: Complex) -> Value:
-        count = size // 2 + 1
-        half = ctx.bind(half.map(lambda part: _part(part, 0, count)))
-        if len(plans[-1]) == 1:
-            return transform.whole(half, size, real=True, rows=count)
-        axis = half.ndim - 1
-        mirrored = half.map(lambda part: op.flip(_part(part, 1, size - count + 1), axis))
-        whole = Complex(
-            op.concat([half.real, mirrored.real], axis),
-            op.concat([half.imag, op.negative(mirrored.imag)], axis),
-        )
-        return transform.along(ctx.bind(whole), plans[-1], real=True)
-
-    made: RelaxExpr = _with_axis_last(x, axes[-1], rows)
+    size = ctx.int(last_dim_size, "the size")
+    x = _along(ctx, x, axes[:-1], normalization, inverse=True)
+    made: RelaxExpr = op.irfft(x.real, x.imag, size, axes[-1], _scale(size, normalization))
     return made
+
+
+# ---- frames of signals ---------------------------------------------------------------------------
+
+
+class _Frames(NamedTuple):
+    """Sizes of frames, and how long zeros around windows are."""
+
+    size: int
+    hop: int
+    width: int
+
+    @staticmethod
+    def of(ctx: Context, n_fft: Size, hop: Size | None, width: Size | None) -> _Frames:
+        size = ctx.int(n_fft, "n_fft")
+        return _Frames(
+            size,
+            size // 4 if hop is None else ctx.int(hop, "hop_length"),
+            size if width is None else ctx.int(width, "win_length"),
+        )
+
+    def padded(self, x: RelaxExpr) -> RelaxExpr:
+        """Zeros around the last axis, so many as a window has too little."""
+        rest = self.size - self.width
+        widths = (*(0, 0) * (x.ndim - 1), rest // 2, rest - rest // 2)
+        made: RelaxExpr = op.nn.pad(x, widths) if rest else x
+        return made
+
+    def window(self, ctx: Context, given: Value | None, dtype: str) -> Value:
+        """A window as long as frames."""
+        window = op.ones((self.width,), dtype) if given is None else given
+        return _map(ctx, window, self.padded)
+
+
+@converts_complex("aten.stft.default")
+def _stft(
+    ctx: Context, x: Value, n_fft: int, hop_length: int | None = None,
+    win_length: int | None = None, window: Value | None = None, normalized: bool = False,
+    onesided: bool | None = None, return_complex: bool | None = None,
+    align_to_window: bool | None = None,
+) -> Value:  # fmt: skip
+    frames = _Frames.of(ctx, n_fft, hop_length, win_length)
+    window = frames.window(ctx, window, x.dtype)
+    if align_to_window:
+        x = _map(ctx, x, frames.padded)
+    if isinstance(x, Complex) or isinstance(window, Complex):
+        made = _of_complex(ctx, x, window, frames, normalized)
+        return made if return_complex else join(made)
+    found = ctx.emit(op.stft(x, window, frames.hop, normalized, onesided is not False))
+    return split(found) if return_complex else found
+
+
+def _of_complex(ctx: Context, x: Value, window: Value, sizes: _Frames, normalized: bool) -> Complex:
+    """Frames of complex numbers: they are cut, weighed and transformed."""
+    samples, (size, hop, _) = x.shape[-1], sizes
+    count = (samples - size) // hop + 1
+    batch, strides = ((), ()) if x.ndim == 1 else ((x.shape[0],), (samples,))
+
+    def cut(part: RelaxExpr) -> RelaxExpr:
+        made: RelaxExpr = op.as_strided(part, (*batch, count, size), (*strides, hop, 1))
+        return made
+
+    frames = ctx.bind(product(op.multiply, _map(ctx, x, cut), window))
+    made = _along(ctx, frames, [x.ndim], int(normalized), inverse=False)
+    order = [*range(len(batch)), len(batch) + 1, len(batch)]
+    return made.map(lambda part: op.permute_dims(part, order))
+
+
+@converts_complex("aten.istft.default")
+def _istft(
+    ctx: Context, x: Complex, n_fft: int, hop_length: int | None = None,
+    win_length: int | None = None, window: Value | None = None, center: bool = True,
+    normalized: bool = False, onesided: bool | None = None, length: int | None = None,
+    return_complex: bool = False,
+) -> Value:  # fmt: skip
+    """Signals of frames; where no window reaches, PyTorch fails, and there is no number here."""
+    frames = _Frames.of(ctx, n_fft, hop_length, win_length)
+    weights = frames.window(ctx, window, x.dtype)
+    if isinstance(weights, Complex):
+        raise ctx.error("complex windows are not supported")
+    order = [*range(x.ndim - 2), x.ndim - 1, x.ndim - 2]
+    x = ctx.bind(x.map(lambda part: op.permute_dims(part, order)))
+    count, scale = x.shape[-2], _scale(frames.size, 1 if normalized else 2)
+    squares = op.broadcast_to(op.square(weights), (count, frames.size))
+    envelope = ctx.emit(op.overlap_add(squares, frames.hop))
+    begin = frames.size // 2 if center else 0
+    # What there is, and what is wanted: PyTorch fills up with zeros.
+    rest = begin + ctx.shape[-1] - ((count - 1) * frames.hop + frames.size)
+
+    def added(part: RelaxExpr) -> RelaxExpr:
+        weighed = op.overlap_add(op.multiply(part, weights), frames.hop)
+        whole = op.divide(weighed, envelope)
+        known = ctx.known(ctx.shape[-1])
+        end = begin + (ctx.shape[-1] if known is None else known)
+        if (ctx.known(rest) or 0) > 0:
+            whole = op.nn.pad(whole, (*(0, 0) * (part.ndim - 2), 0, ctx.int(rest, "the length")))
+        made: RelaxExpr = op.strided_slice(whole, (part.ndim - 2,), (begin,), (end,))
+        return made
+
+    if return_complex:
+        return _map(ctx, _parts(ctx, op.fft(x.real, x.imag, -1, True, scale)), added)
+    return added(ctx.emit(op.irfft(x.real, x.imag, frames.size, -1, scale)))

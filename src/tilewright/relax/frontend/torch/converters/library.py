@@ -34,7 +34,7 @@ Value = RelaxExpr | Complex
 def leave_to_pytorch(ctx: Context) -> None:
     """Refuse a node of ``torch.compile``'s graphs, where PyTorch's own libraries are at hand.
 
-    Their linear algebra is NumPy's, their Fourier transforms are several times as fast as ours.
+    Their linear algebra is that of such libraries as NumPy's.
     """
     if not ctx.symbols.from_data:
         raise ctx.error("PyTorch has it in a library of its own")

@@ -343,6 +343,15 @@ def batch_normalized(
     return op.nn.batch_norm(x, gamma, beta, mean, var, 1, eps, training=False)[0]
 
 
+def _ones(ctx: Context, shape: Sequence[Size], dtype: str) -> RelaxExpr:
+    """Weights that change nothing; of a size that the call tells, if that isn't known."""
+    known = [ctx.known(extent) for extent in shape]
+    if None in known:
+        made: RelaxExpr = op.ones(tuple(shape), dtype)
+        return made
+    return _constant(1, [extent or 0 for extent in known], dtype)
+
+
 @converts("aten.layer_norm.default")
 def layer_normalized(
     ctx: Context, x: RelaxExpr, normalized_shape: Sequence[Size], weight: RelaxExpr | None = None,
@@ -352,8 +361,7 @@ def layer_normalized(
     count = len(normalized_shape)
     axes = tuple(range(x.ndim - count, x.ndim))
     if weight is None:
-        shape = ctx.ints(normalized_shape, "normalized_shape")
-        weight = _constant(1, shape, x.dtype)
+        weight = _ones(ctx, x.shape[x.ndim - count :], x.dtype)
     return op.nn.layer_norm(x, weight, bias, axes, eps)
 
 
@@ -367,7 +375,7 @@ def rms_normalized(
 
     axes = tuple(range(x.ndim - len(normalized_shape), x.ndim))
     if weight is None:
-        weight = _constant(1, ctx.ints(normalized_shape, "normalized_shape"), x.dtype)
+        weight = _ones(ctx, x.shape[axes[0] :], x.dtype)
     if eps is None:
         eps = torch.finfo(getattr(torch, x.dtype)).eps
     return op.nn.rms_norm(x, weight, axes, eps)
