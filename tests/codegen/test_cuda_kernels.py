@@ -413,7 +413,7 @@ REFUSED = {
     'R = T.allocate((50000,), "float32", scope="local")\n'
     "for k in range(50000):\n    R[k] = A[k % 64]\n"
     "for k in range(50000):\n    Z[t] = Z[t] * R[49999 - k]": "each thread would need its own R",
-    'Z[t] = T.call_pure_extern("a b", A[t], dtype="float32")': "'a b' is no name of a function",
+    'Z[t] = T.call_pure_extern("a b", A[t], dtype="float32")': "'a b' is no function's name",
     'T.evaluate(T.ret(1, dtype="int32"))': "only ret\\(0\\) has code",
 }
 

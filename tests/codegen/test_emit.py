@@ -281,8 +281,8 @@ INJECTED = """\\"()\\nret i32 0\\n}\\nmodule asm \\"nop\\"\\ndefine i32 @\\"x"""
     "call, message",
     [
         ('T.call_extern("{}", A[0], dtype="void")', "nothing defines"),
-        ('T.call_llvm_intrin("{}", A[0], dtype="void")', "is not the name of an LLVM intrinsic"),
-        ('T.call_llvm_intrin("puts", A[0], dtype="void")', "is not the name of an LLVM intrinsic"),
+        ('T.call_llvm_intrin("{}", A[0], dtype="void")', "is no LLVM intrinsic's name"),
+        ('T.call_llvm_intrin("puts", A[0], dtype="void")', "is no LLVM intrinsic's name"),
         ('T.call_extern("", A[0], dtype="void")', "can't be the name of a symbol"),
     ],
 )

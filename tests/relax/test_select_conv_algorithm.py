@@ -12,7 +12,7 @@ from tilewright import relax
 from tilewright.ir import IRModule, PassContext
 from tilewright.relax import transform as t
 from tilewright.relax.expr import Constant
-from tilewright.relax.transform.conv_alternatives import WINOGRAD_ERRORS
+from tilewright.relax.transform.conv_alternatives import WINOGRAD_ERRORS, ConvolutionSizes
 from tilewright.relax.transform.select_conv_algorithm import choose_winograd_tile
 from tilewright.target import Target
 
@@ -126,10 +126,10 @@ def test_equal_constants_are_transformed_once() -> None:
 
 def test_large_filters_of_small_images_are_not_made_larger() -> None:
     tiles = [2, 4]
-    assert choose_winograd_tile(1, 64, 64, 56, 56, tiles=tiles, target=WIDE) == 4
-    assert choose_winograd_tile(1, 512, 512, 7, 7, tiles=tiles, target=WIDE) == 2
-    assert choose_winograd_tile(1, 2048, 2048, 2, 2, tiles=tiles, target=WIDE) is None
-    assert choose_winograd_tile(64, 512, 512, 7, 7, tiles=tiles, target=WIDE) == 2
+    assert choose_winograd_tile(ConvolutionSizes(1, 64, 64, 56, 56), tiles, WIDE) == 4
+    assert choose_winograd_tile(ConvolutionSizes(1, 512, 512, 7, 7), tiles, WIDE) == 2
+    assert choose_winograd_tile(ConvolutionSizes(1, 2048, 2048, 2, 2), tiles, WIDE) is None
+    assert choose_winograd_tile(ConvolutionSizes(64, 512, 512, 7, 7), tiles, WIDE) == 2
 
 
 def test_filters_that_come_with_the_call() -> None:

@@ -28,6 +28,7 @@ from tilewright.ir import (
     Broadcast,
     Expr,
     IntImm,
+    Node,
     const,
     dtypes,
 )
@@ -202,3 +203,30 @@ def _shape(allowed: _Intervals) -> tuple[Any, int] | None:
     if len(allowed) == 2 and (first[0], second[1]) == (NEG_INF, POS_INF):
         return (NE, first[1] + 1) if first[1] + 2 == second[0] else None
     return None
+
+
+def operands_of(kind: object, expr: Any) -> list[Expr]:
+    """What an expression joins by a kind of node, ``And`` or ``Or``: itself, if it isn't one."""
+    found: list[Expr] = []
+    stack: list[Any] = [expr]
+    while stack:
+        item = stack.pop()
+        if type(item) is kind and item.dtype == "bool":
+            stack += [item.b, item.a]
+        else:
+            found.append(item)
+    return found
+
+
+def leaves_of(expr: Node) -> set[Any]:
+    """The variables, and buffers, of an expression."""
+    found = set()
+    stack = [expr]
+    while stack:
+        item = stack.pop()
+        below = item.child_nodes()
+        if below:
+            stack.extend(below)
+        elif type(item) is not IntImm:
+            found.add(item)
+    return found

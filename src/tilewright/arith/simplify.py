@@ -71,7 +71,6 @@ from tilewright.ir import (
     Max,
     Min,
     Mul,
-    Node,
     Not,
     Or,
     Ramp,
@@ -394,9 +393,7 @@ class Simplifier:
         kind = type(expr)
         if expr.dtype != "bool" or has_effects(expr):
             return self._logic_of_operands(expr)
-        items: list[Expr] = []
-        _flatten(kind, expr, items)
-        made = self._simplify_items(kind, items)
+        made = self._simplify_items(kind, relations.operands_of(kind, expr))
         joined = (and_ if kind is And else or_)(*made)
         if same_expr(joined, expr):
             return expr
@@ -428,9 +425,7 @@ class Simplifier:
                 if bool(made.value) != conjunction:
                     return [stop]
                 continue
-            inner: list[Expr] = []
-            _flatten(kind, made, inner)
-            kept.extend(inner)
+            kept.extend(relations.operands_of(kind, made))
         # Earlier operands may follow from later ones: i < 5 and i < 3.
         index = 0
         while index < len(kept) - 1 and len(kept) <= 8:
@@ -454,8 +449,8 @@ class Simplifier:
 
     def _knowing(self, item: Expr, others: Sequence[Expr], holds: bool) -> Expr:
         """Simplify one operand, knowing those others that share a variable with it."""
-        mine = _variables(item)
-        related = [other for other in others if not mine.isdisjoint(_variables(other))]
+        mine = relations.leaves_of(item)
+        related = [other for other in others if not mine.isdisjoint(relations.leaves_of(other))]
         if not related:
             made: Expr = self.visit(item)
             return made
@@ -573,30 +568,6 @@ class Simplifier:
 def _folded_floats(expr: Any) -> Expr | None:
     made = rewrite.operation(type(expr), expr.a, expr.b)
     return made if isinstance(made, FloatImm) else None
-
-
-def _variables(expr: Node) -> set[Any]:
-    """Variables (and buffers) that appear."""
-    found = set()
-    stack = [expr]
-    while stack:
-        item = stack.pop()
-        below = item.child_nodes()
-        if below:
-            stack.extend(below)
-        elif type(item) is not IntImm:
-            found.add(item)
-    return found
-
-
-def _flatten(kind: Any, expr: Any, out: list[Expr]) -> None:
-    stack = [expr]
-    while stack:
-        item = stack.pop()
-        if type(item) is kind and item.dtype == "bool":
-            stack += [item.b, item.a]
-        else:
-            out.append(item)
 
 
 _VISITORS: dict[type, Callable[[Simplifier, Any], Any]] = {

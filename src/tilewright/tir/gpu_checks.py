@@ -231,6 +231,11 @@ def _copy(operands: Operands) -> None:
     op = "ptx_cp_async"
     size = number_operand(operands, "bytes")
     _expect(size in _COPIES, op, "bytes is 4, 8 or 16", size)
+    _copied(op, operands, size)
+
+
+def _copied(op: str, operands: Operands, size: int) -> None:
+    """What is copied to shared memory from global memory, so many bytes."""
     _scope(op, operands, "target", "shared")
     _scope(op, operands, "source", "global")
     for name in ("target", "source"):
@@ -250,12 +255,7 @@ def _barrier(op: str) -> Callable[[Operands], None]:
         if op == "ptx_cp_async_bulk":
             size = number_operand(operands, "bytes")
             _expect(size > 0 and size % 16 == 0, op, "bytes is a multiple of 16", size)
-            _scope(op, operands, "target", "shared")
-            _scope(op, operands, "source", "global")
-            for name in ("target", "source"):
-                data = tile_at(operands[name], op)
-                found = elements(data) * dtypes.bytes_of(data.along.buffer.dtype)
-                _expect(found == size, op, f"{name} is {size} bytes", found)
+            _copied(op, operands, size)
 
     return check
 

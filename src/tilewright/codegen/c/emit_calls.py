@@ -15,7 +15,8 @@ from tilewright.codegen.c.emit_expr import intrinsic
 from tilewright.codegen.c.emit_memory import MemoryEmitter
 from tilewright.codegen.c.text import Text
 from tilewright.codegen.c.vector import Value, Vector
-from tilewright.ir import Call, IntImm, StringImm, as_int, const, dtypes, greatest_of, least_of
+from tilewright.codegen.checks import named_by
+from tilewright.ir import Call, IntImm, as_int, const, dtypes, greatest_of, least_of
 from tilewright.ir.op import UNARY_FLOAT
 from tilewright.support.errors import CodegenError
 from tilewright.tir import BufferLoad
@@ -484,17 +485,13 @@ def _atomic_add(emitter: MemoryEmitter, call: Call) -> Value:
 
 @intrinsic("call_extern", "call_pure_extern")
 def _call_extern(emitter: MemoryEmitter, call: Call) -> Value:
-    name, *args = call.args
-    if not isinstance(name, StringImm):
-        raise CodegenError(f"{call.op.name} takes the function's name first, got {name!r}")
-    if not _IDENTIFIER.fullmatch(name.value):
-        raise CodegenError(f"{call.op.name}: {name.value!r} is no name of a function")
+    name, args = named_by(call, "function", _IDENTIFIER), call.args[1:]
     if dtypes.lanes_of(call.dtype) > 1:
         raise CodegenError(f"{call.op.name} of {call.dtype}: functions give scalars")
     texts = [
         emitter.scalar(arg) if not isinstance(arg, IntImm) else emitter.visit(arg) for arg in args
     ]
-    made = Text(f"{name.value}({', '.join(texts)})")
+    made = Text(f"{name}({', '.join(texts)})")
     if call.dtype == "void" or call.op.name == "call_pure_extern":
         return made
     return Text(emitter.let(made, dtypes.element_of(call.dtype), "result"))

@@ -11,6 +11,7 @@ from tilewright.codegen.c.dialect import NARROW, Dialect
 from tilewright.codegen.c.emit_value import ValueEmitter
 from tilewright.codegen.c.text import Text
 from tilewright.codegen.c.vector import Value, Vector, lane_of
+from tilewright.codegen.checks import no_value
 from tilewright.ir import (
     EFFECTS,
     INDEX,
@@ -119,10 +120,7 @@ class ExprEmitter(ValueEmitter, Visitor):
     def visit_Var(self, node: Var) -> Value:
         found = self.values.get(node)
         if found is None:
-            raise CodegenError(
-                f"variable {node.name!r} has no value here: it is neither a parameter nor defined "
-                "by an enclosing loop or let"
-            )
+            raise no_value(node)
         return found
 
     def visit_IntImm(self, node: IntImm) -> Text:

@@ -15,6 +15,7 @@ from tilewright.codegen.c.dialect import Dialect
 from tilewright.codegen.c.emit_memory import MemoryEmitter
 from tilewright.codegen.c.text import Text
 from tilewright.codegen.c.vector import Vector
+from tilewright.codegen.checks import check_loop
 from tilewright.ir import (
     EFFECTS,
     Call,
@@ -33,7 +34,6 @@ from tilewright.tir import (
     PARALLEL,
     THREAD_BINDING,
     UNROLLED,
-    VECTORIZED,
     Allocate,
     AssertStmt,
     AttrStmt,
@@ -211,11 +211,7 @@ class FunctionEmitter(MemoryEmitter):
 
     def visit_For(self, node: For) -> None:
         """A loop; a parallel one runs as the dialect has it."""
-        if node.kind == VECTORIZED:
-            raise CodegenError(
-                f"loop {node.loop_var.name!r} is still vectorized: run VectorizeLoop first "
-                "(tilewright.driver.lower does)"
-            )
+        check_loop(node)
         if node.kind == THREAD_BINDING:
             self.thread_loop(node)
             return

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 
+from tilewright.codegen.checks import named_by
 from tilewright.codegen.llvm.emit_expr import intrinsic, may_change
 from tilewright.codegen.llvm.emit_masked import load_or
 from tilewright.codegen.llvm.emit_stmt import FunctionEmitter
@@ -340,14 +341,10 @@ def _prefetch(emitter: FunctionEmitter, call: Call) -> str:
 
 @intrinsic("call_llvm_intrin", "call_llvm_pure_intrin")
 def _llvm_intrinsic(emitter: FunctionEmitter, call: Call) -> str:
-    name, *args = call.args
-    if not isinstance(name, StringImm):
-        raise CodegenError(f"{call.op.name} takes the intrinsic's name first, got {name!r}")
-    if not _INTRINSIC.fullmatch(name.value):
-        raise CodegenError(f"{call.op.name}: {name.value!r} is not the name of an LLVM intrinsic")
+    name, args = named_by(call, "LLVM intrinsic", _INTRINSIC), call.args[1:]
     values = [emitter.visit(arg) for arg in args]
     text = ", ".join(f"{register_type(a.dtype)} {v}" for a, v in zip(args, values))
-    full = f"call {register_type(call.dtype)} @{name.value}({text})"
+    full = f"call {register_type(call.dtype)} @{name}({text})"
     if call.op.name == "call_llvm_pure_intrin":
         return str(emitter.guarded(full, *values))
     emitter.forget()

@@ -11,6 +11,7 @@ from operator import eq, ge, gt, le, lt, ne
 from typing import Any, TypeVar
 
 from tilewright.arith import holds_data
+from tilewright.codegen.checks import no_value
 from tilewright.codegen.llvm.emit_masked import compare_ramp, joined_masks
 from tilewright.codegen.llvm.emit_value import ValueEmitter, lane_vector
 from tilewright.codegen.llvm.guards import loads_scalars, needs_guard, reads_more
@@ -189,10 +190,7 @@ class ExprEmitter(ValueEmitter, Visitor):
         if found is None:
             found = self.lookup(node)
             if found is None:
-                raise CodegenError(
-                    f"variable {node.name!r} has no value here: it is neither a parameter nor "
-                    "defined by an enclosing loop or let"
-                )
+                raise no_value(node)
         return found
 
     def visit_IntImm(self, node: IntImm) -> str:

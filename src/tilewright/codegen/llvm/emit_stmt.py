@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tilewright.codegen.checks import check_loop
 from tilewright.codegen.llvm.emit_masked import every_lane
 from tilewright.codegen.llvm.emit_memory import MemoryEmitter
 from tilewright.codegen.llvm.guards import loads_one
@@ -34,7 +35,6 @@ from tilewright.support.text import printf_form
 from tilewright.tir import (
     PARALLEL,
     THREAD_BINDING,
-    VECTORIZED,
     Allocate,
     AssertStmt,
     AttrStmt,
@@ -324,11 +324,7 @@ class FunctionEmitter(MemoryEmitter):
 
     def visit_For(self, node: For) -> None:
         """A loop; a parallel one becomes a function of its own that the pool runs."""
-        if node.kind == VECTORIZED:
-            raise CodegenError(
-                f"loop {node.loop_var.name!r} is still vectorized: run VectorizeLoop first "
-                "(tilewright.driver.lower does)"
-            )
+        check_loop(node)
         if node.kind == THREAD_BINDING:
             raise _thread_error(f"{node.loop_var.name!r} ({node.thread})")
         if (

@@ -163,13 +163,9 @@ _LAYOUTS = ("data_layout", "kernel_layout", "out_layout")
 
 
 def _conv2d(
-    data: te.Tensor, weight: te.Tensor, *, strides: Any, padding: Any, dilation: Any, groups: int,
-    data_layout: str, kernel_layout: str, out_layout: str | None, out_dtype: str | None,
-) -> te.Tensor:  # fmt: skip
-    return topi.nn.conv2d(
-        data, weight, strides, padding, dilation, data_layout, kernel_layout, out_dtype,
-        groups=groups, out_layout=out_layout or "",
-    )  # fmt: skip
+    data: te.Tensor, weight: te.Tensor, *, out_layout: str | None, **options: Any
+) -> te.Tensor:
+    return topi.nn.conv2d(data, weight, out_layout=out_layout or "", **options)
 
 
 @operator("nn.conv1d", legalize=in_usual_form(topi.nn.conv1d, "out_layout"), usual=_usual_conv(1))

@@ -298,8 +298,7 @@ def _declare_pooling(spatial: int) -> tuple[Builder, Builder]:
     of_maxima = in_usual_form(_max_pool_backward, *unused, "count_include_pad")
     of_means = in_usual_form(_avg_pool_backward, *unused)
 
-    @operator(f"grad.max_pool{spatial}d_backward", legalize=of_maxima, usual=usual)
-    def max_rule(
+    def rule(
         output_grad: Tensor,
         data: Tensor,
         pool_size: int | tuple[int, ...] = ones,
@@ -311,26 +310,13 @@ def _declare_pooling(spatial: int) -> tuple[Builder, Builder]:
         layout: str = axes,
         out_layout: str | None = None,
     ) -> StructInfo:
-        """Gradient of max pooling for ``data``: each window's goes to its first maximum."""
+        """Gradient of pooling for ``data``; that of a maximum goes to the first in its window."""
         return _check_pool(output_grad, data, spatial, layout, out_layout)
 
-    @operator(f"grad.avg_pool{spatial}d_backward", legalize=of_means, usual=usual)
-    def avg_rule(
-        output_grad: Tensor,
-        data: Tensor,
-        pool_size: int | tuple[int, ...] = ones,
-        strides: int | tuple[int, ...] = ones,
-        padding: int | tuple[int, ...] = zeros,
-        dilation: int | tuple[int, ...] = ones,
-        ceil_mode: bool = False,
-        count_include_pad: bool = False,
-        layout: str = axes,
-        out_layout: str | None = None,
-    ) -> StructInfo:
-        """Gradient of average pooling for ``data``."""
-        return _check_pool(output_grad, data, spatial, layout, out_layout)
-
-    return max_rule, avg_rule
+    return (
+        operator(f"grad.max_pool{spatial}d_backward", legalize=of_maxima, usual=usual)(rule),
+        operator(f"grad.avg_pool{spatial}d_backward", legalize=of_means, usual=usual)(rule),
+    )
 
 
 max_pool1d_backward, avg_pool1d_backward = _declare_pooling(1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tilewright import te, topi
 from tilewright.ir import Expr, as_int, dtypes
@@ -15,7 +15,7 @@ from tilewright.relax.ops.other_layouts import image_axes
 from tilewright.relax.ops.sampling import OUTSIDE, extents_of_image
 from tilewright.relax.ops.sampling import sample_at as sample_at
 from tilewright.relax.ops.unary import astype
-from tilewright.relax.registry import Shape, Tensor, builder, in_usual_form, operator
+from tilewright.relax.registry import Shape, Tensor, builder, in_usual_form, operator, renamed
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo
 from tilewright.relax.values import ShapeLike, shape_values
 from tilewright.support.errors import VerifyError
@@ -39,15 +39,10 @@ def _resized_info(
 
 
 def _by_mode(
-    data: te.Tensor, size: Sequence[Expr], roi: object, layout: str, method: str,
-    coordinate_transformation_mode: str, rounding_method: str, cubic_alpha: float,
-    cubic_exclude: int, extrapolation_value: float, out_dtype: str | None,
-) -> te.Tensor:  # fmt: skip
+    data: te.Tensor, size: Sequence[Expr], *, roi: object, layout: str, **options: Any
+) -> te.Tensor:
     functions = (topi.image.resize1d, topi.image.resize2d, topi.image.resize3d)
-    return functions[len(layout) - 3](
-        data, roi, list(size), layout, method, coordinate_transformation_mode, rounding_method,
-        cubic_alpha, cubic_exclude, extrapolation_value, out_dtype,
-    )  # fmt: skip
+    return functions[len(layout) - 3](data, roi, list(size), layout, **options)
 
 
 @operator(
@@ -83,7 +78,10 @@ def _resize(
     return _resized_info(data, size, layout, method, mode, scale_factor)
 
 
-@operator("image.resize_by_mode", legalize=_by_mode)
+@operator(
+    "image.resize_by_mode",
+    legalize=renamed(_by_mode, cubic_alpha="bicubic_alpha", cubic_exclude="bicubic_exclude"),
+)
 def _resize_by_mode(
     data: Tensor,
     size: Shape,

@@ -23,8 +23,7 @@ def searchsorted(
 ) -> StructInfo:
     """Where each value would be inserted into a sorted sequence, so that it stays sorted.
 
-    Before equal elements, or with ``right`` after them; NaN goes to the end. There is one sequence
-    for all values, or one for each row of them: then all axes but the last are the same.
+    See :func:`tilewright.topi.searchsorted`.
 
     Raises ``VerifyError`` if these differ, or dtypes aren't as needed.
     """

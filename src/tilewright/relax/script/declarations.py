@@ -119,13 +119,19 @@ class InfoKind:
         return self.declare(*args, **named)
 
 
-def _as_info(value: object) -> Info:
-    if isinstance(value, Info):
-        return value
+def info_or_none(value: object) -> Info | None:
+    """Return what a value declares; ``None`` if it is no declaration."""
     if isinstance(value, InfoKind):
         return value()
     if isinstance(value, StructInfo):
         return Info.of(value)
+    return value if isinstance(value, Info) else None
+
+
+def _as_info(value: object) -> Info:
+    info = info_or_none(value)
+    if info is not None:
+        return info
     raise ParseError(f"expected R.Tensor(...) or the like, got {type(value).__name__}")
 
 

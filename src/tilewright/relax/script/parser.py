@@ -37,9 +37,9 @@ from tilewright.relax.script.declarations import (
     EmitTE,
     FunctionAttrs,
     Info,
-    InfoKind,
     MatchCastDecl,
     Output,
+    info_or_none,
     is_symbol_declaration,
 )
 from tilewright.relax.struct_info import StructInfo
@@ -112,12 +112,9 @@ class GraphParser(Evaluator):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             node = self.parse_text(node, node.value)
         value = self.eval(node)
-        if isinstance(value, Info):
-            return value
-        if isinstance(value, InfoKind):
-            return value()
-        if isinstance(value, StructInfo):
-            return Info.of(value)
+        info = info_or_none(value)
+        if info is not None:
+            return info
         return self.fail(node, "expected R.Tensor, R.Shape, R.Tuple, R.Prim or R.Object")  # type: ignore[no-any-return]
 
     def define_symbol(self, name: str) -> None:

@@ -108,49 +108,43 @@ class CrossEntropyLoss(Loss):
     ``nn.nll_loss``.
     """
 
+    _name: ClassVar[str] = "cross_entropy_loss"
+
     def __init__(self, reduction: str = "mean", ignore_index: int = -100) -> None:
-        super().__init__("cross_entropy_loss", reduction)
+        super().__init__(self._name, reduction)
         self.ignore_index = ignore_index
 
     def __call__(  # type: ignore[override]  # each loss has arguments of its own
         self, predictions: Argument, targets: Argument, weights: Argument | None = None
     ) -> Function:
-        """Make the function of predictions, classes and, if given, weights of the classes."""
+        """Make the function of predictions, targets and, if given, weights of the classes."""
+        names = "predictions targets weights"
+        return self._function(self._losses, names, predictions, targets, weights)
 
-        def body(p: RelaxExpr, *rest: RelaxExpr) -> RelaxExpr:
-            rows = op.nn.log_softmax(p, 0 if p.ndim == 1 else 1)
-            classes, *weight = rest
-            made: RelaxExpr = op.nn.nll_loss(
-                rows, classes, *weight, reduction=self._reduction, ignore_index=self.ignore_index
-            )
-            return made
+    def _losses(self, p: RelaxExpr, targets: RelaxExpr, *weight: RelaxExpr) -> RelaxExpr:
+        return self._likelihood(op.nn.log_softmax(p, _axis(p)), targets, *weight)
 
-        return self._function(body, "predictions targets weights", predictions, targets, weights)
+    def _likelihood(self, rows: RelaxExpr, classes: RelaxExpr, *weight: RelaxExpr) -> RelaxExpr:
+        made: RelaxExpr = op.nn.nll_loss(
+            rows, classes, *weight, reduction=self._reduction, ignore_index=self.ignore_index
+        )
+        return made
 
 
-class CategoricalCrossEntropyLoss(Loss):
+class CategoricalCrossEntropyLoss(CrossEntropyLoss):
     """As ``CrossEntropyLoss``, with targets one-hot: ``[N, C, …]`` or ``[C]``, of any dtype."""
 
-    def __init__(self, reduction: str = "mean", ignore_index: int = -100) -> None:
-        super().__init__("categorical_cross_entropy_loss", reduction)
-        self.ignore_index = ignore_index
+    _name = "categorical_cross_entropy_loss"
 
-    def __call__(  # type: ignore[override]  # each loss has arguments of its own
-        self, predictions: Argument, targets: Argument, weights: Argument | None = None
-    ) -> Function:
-        """Make the function of predictions, one-hot targets and, if given, weights."""
+    def _losses(self, p: RelaxExpr, targets: RelaxExpr, *weight: RelaxExpr) -> RelaxExpr:
+        axis = _axis(p)
+        rows = op.nn.log_softmax(p, axis)
+        if self.ignore_index < 0 and not weight:
+            losses: RelaxExpr = -op.sum(op.multiply(rows, op.astype(targets, p.dtype)), axis)
+            return self._reduced(losses)
+        return self._likelihood(rows, op.argmax(targets, axis), *weight)
 
-        def body(p: RelaxExpr, *rest: RelaxExpr) -> RelaxExpr:
-            axis = 0 if p.ndim == 1 else 1
-            one_hot, *weight = rest
-            rows = op.nn.log_softmax(p, axis)
-            if self.ignore_index < 0 and not weight:
-                losses: RelaxExpr = -op.sum(op.multiply(rows, op.astype(one_hot, p.dtype)), axis)
-                return self._reduced(losses)
-            classes = op.argmax(one_hot, axis)
-            made: RelaxExpr = op.nn.nll_loss(
-                rows, classes, *weight, reduction=self._reduction, ignore_index=self.ignore_index
-            )
-            return made
 
-        return self._function(body, "predictions targets weights", predictions, targets, weights)
+def _axis(predictions: RelaxExpr) -> int:
+    """The axis of classes."""
+    return 0 if predictions.ndim == 1 else 1

@@ -101,15 +101,19 @@ class Optimizer:
         new_states: list[list[RelaxExpr]] = [[] for _ in range(slots)]
         for n, param in enumerate(self.param_list):
             own = [builder.emit(states[head + slot * count + n]) for slot in range(slots)]
-            value, made = self._step(
-                builder.emit(params[n]), builder.emit(gradients[n]), own, numbers[1:]
-            )
+            old, gradient = builder.emit(params[n]), builder.emit(gradients[n])
+            if self.weight_decay:
+                gradient = gradient + old * self.weight_decay
+            value, made = self._step(old, gradient, own, numbers[1:])
             for slot, state in enumerate(made):
                 new_states[slot].append(builder.emit_output(state))
                 made[slot] = new_states[slot][-1]
             new_params.append(builder.emit_output(value, f"{param.name}_new"))
         flat = [state for slot in new_states for state in slot]
         return Tuple((Tuple(tuple(new_params)), Tuple((*numbers, *flat))))
+
+    weight_decay: float = 0.0
+    """The share of a parameter that is added to its gradient."""
 
     # ---- what optimizers define -------------------------------------------------------------
 
@@ -159,8 +163,6 @@ class SGD(Optimizer):
         self, param: RelaxExpr, gradient: RelaxExpr, states: Sequence[RelaxExpr],
         products: Sequence[RelaxExpr],
     ) -> tuple[RelaxExpr, list[RelaxExpr]]:  # fmt: skip
-        if self.weight_decay:
-            gradient = gradient + param * self.weight_decay
         return param - gradient * self.lr, []
 
 
@@ -193,8 +195,6 @@ class MomentumSGD(Optimizer):
         self, param: RelaxExpr, gradient: RelaxExpr, states: Sequence[RelaxExpr],
         products: Sequence[RelaxExpr],
     ) -> tuple[RelaxExpr, list[RelaxExpr]]:  # fmt: skip
-        if self.weight_decay:
-            gradient = gradient + param * self.weight_decay
         velocity = states[0] * self.momentum + gradient * (1 - self.dampening)
         along = gradient + velocity * self.momentum if self.nesterov else velocity
         return param - along * self.lr, [velocity]
@@ -226,8 +226,6 @@ class Adam(Optimizer):
         self, param: RelaxExpr, gradient: RelaxExpr, states: Sequence[RelaxExpr],
         products: Sequence[RelaxExpr],
     ) -> tuple[RelaxExpr, list[RelaxExpr]]:  # fmt: skip
-        if self.weight_decay:
-            gradient = gradient + param * self.weight_decay
         first = states[0] * self.beta1 + gradient * (1 - self.beta1)
         second = states[1] * self.beta2 + gradient * gradient * (1 - self.beta2)
         mean = first / (1.0 - products[0])

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -68,8 +69,18 @@ def conv_layouts(call: RelaxCall) -> tuple[Layout, Layout, Layout]:
     return layout_of(data), layout_of(kernel), layout_of(out or data)
 
 
-def winograd_sizes(call: RelaxCall) -> tuple[int, int, int, int, int] | None:
-    """Return batch, input channels, output channels, and rows and columns of the result.
+class ConvolutionSizes(NamedTuple):
+    """Images, channels of each, filters, and rows and columns of the result."""
+
+    batch: int
+    channels: int
+    filters: int
+    height: int
+    width: int
+
+
+def winograd_sizes(call: RelaxCall) -> ConvolutionSizes | None:
+    """Return the sizes of a convolution that Winograd's algorithm may compute.
 
     ``None`` unless channels are constant and the convolution has a dense 3 x 3 window of stride one
     in float32. A batch that is known only with the call counts as one image, rows and columns as
@@ -88,9 +99,11 @@ def winograd_sizes(call: RelaxCall) -> tuple[int, int, int, int, int] | None:
     if as_int(w["H"]) != 3 or as_int(w["W"]) != 3:
         return None
     batch = as_int(x["N"])
-    known = [as_int(x["C"]), as_int(w["O"]), usual_extent(y["H"]), usual_extent(y["W"])]
-    sizes = [1 if batch is None else batch, *known]
-    return None if not all(sizes) else tuple(sizes)  # type: ignore[return-value]
+    channels, filters = as_int(x["C"]), as_int(w["O"])
+    rows, columns = usual_extent(y["H"]), usual_extent(y["W"])
+    if not (batch or batch is None) or not (channels and filters and rows and columns):
+        return None
+    return ConvolutionSizes(1 if batch is None else batch, channels, filters, rows, columns)
 
 
 def winograd_serves(call: RelaxCall, target: Target) -> bool:

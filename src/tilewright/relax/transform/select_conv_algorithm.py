@@ -32,6 +32,7 @@ from tilewright.relax.rewriter import FunctionRewriter, GraphPass
 from tilewright.relax.struct_info import TensorStructInfo
 from tilewright.relax.transform.conv_alternatives import (
     MAX_ERROR,
+    ConvolutionSizes,
     MeasuredTimes,
     allowed_tiles,
     conv_layouts,
@@ -94,7 +95,7 @@ class _AlgorithmSelector(FunctionRewriter):
         if known is not None:
             tile = known[1]
         else:
-            tile = choose_winograd_tile(*sizes, tiles=self.tiles, target=self.target)
+            tile = choose_winograd_tile(sizes, self.tiles, self.target)
         if tile is None:
             return call
         filters = self.transform(weight, layout, tile)
@@ -116,9 +117,9 @@ class _AlgorithmSelector(FunctionRewriter):
         sizes = winograd_sizes(call)
         if sizes is None:
             return call
-        tile = choose_winograd_tile(*sizes, tiles=self.tiles, target=self.target, transformed=False)
+        tile = choose_winograd_tile(sizes, self.tiles, self.target, transformed=False)
         if tile is None:
-            tile = choose_tile_of_panels(*sizes, tiles=self.tiles, target=self.target)
+            tile = choose_tile_of_panels(sizes, self.tiles, self.target)
             if tile is None or {item.name for item in conv_layouts(call)[::2]} != {"NCHW"}:
                 return call
             return self.builder.call_te(
@@ -191,20 +192,13 @@ def _as_convolution(call: RelaxCall) -> RelaxCall | None:
 
 
 def choose_winograd_tile(
-    batch: int,
-    channels: int,
-    filters: int,
-    height: int,
-    width: int,
-    *,
-    tiles: Sequence[int],
-    target: Target,
-    transformed: bool = True,
+    sizes: ConvolutionSizes, tiles: Sequence[int], target: Target, *, transformed: bool = True
 ) -> int | None:
     """Return the tile ``m`` of the fastest F(m x m, 3 x 3), or ``None`` if direct is as fast.
 
     Unless filters are ``transformed`` beforehand, each call takes the time for that.
     """
+    batch, channels, filters, height, width = sizes
     lanes, costs = target.vector_lanes(32), target.costs
     if channels % lanes or filters % lanes:
         return None
@@ -236,19 +230,13 @@ def choose_winograd_tile(
 
 
 def choose_tile_of_panels(
-    batch: int,
-    channels: int,
-    filters: int,
-    height: int,
-    width: int,
-    *,
-    tiles: Sequence[int],
-    target: Target,
+    sizes: ConvolutionSizes, tiles: Sequence[int], target: Target
 ) -> int | None:
     """Return the tile ``m`` of the fastest F(m x m, 3 x 3) that transforms filters by panels.
 
     Such a kernel transforms all images first (``dlight.cpu.contraction.winograd_filters``).
     """
+    batch, channels, filters, height, width = sizes
     lanes, costs = target.vector_lanes(32), target.costs
     if channels % lanes or filters % lanes:
         return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ctypes import c_float, c_void_p
-from types import TracebackType
 
 from tilewright.runtime.ffi import tvm_ffi
 from tilewright.runtime.gpu.driver import ask, call, drop, on_device
@@ -85,14 +84,9 @@ class Stream:
         self._entered.append(entered)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         entered = self._entered.pop()
-        entered.__exit__(kind, error, trace)  # type: ignore[attr-defined]
+        entered.__exit__(*raised)  # type: ignore[attr-defined]
 
     def __del__(self) -> None:
         if self._owned and self.handle:

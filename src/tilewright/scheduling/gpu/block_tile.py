@@ -17,6 +17,7 @@ from tilewright.scheduling.gpu.simt_tile import (
     fetch_lanes,
     is_contiguous,
     position_of,
+    share_among_threads,
 )
 from tilewright.tir import Block, BufferLoad, BufferStore
 from tilewright.tir.attrs import PERMUTED_LAYOUT
@@ -60,14 +61,8 @@ def share_fetch(sch: Schedule, shared: BlockRV, outer: LoopRV, tile: BlockTile) 
     each = size // prod(tile.thread_shape)
     lanes = fetch_lanes(block, 2 if along_k else 1, run, each) if along_k or along_i else 1
     i, k = own[-2:]
-    if not along_k and along_i:
-        sch.reorder(k, i)
-        i, k = k, i
-    parts = sch.split(sch.fuse(i, k), [None, *tile.thread_shape, lanes])
-    sch.bind(parts[1], ROWS_OF_THREADS)
-    sch.bind(parts[2], THREADS)
-    sch.unroll(parts[0])
-    sch.vectorize(parts[3])
+    turned = along_i and not along_k
+    sch.vectorize(share_among_threads(sch, (i, k), tile.thread_shape, lanes, turned=turned))
     bits = dtypes.bits_of(block.writes[0].buffer.dtype)
     if lanes * bits == 128:
         sch.annotate(shared, PERMUTED_LAYOUT, 1)

@@ -11,6 +11,7 @@ threads away, so that the vectors that a warp reads at once are in different ban
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import gcd, prod
 
@@ -249,19 +250,27 @@ def _share(sch: Schedule, staging: BlockRV, shared: BlockRV, outer: LoopRV, tile
         along_k or along_i) else 1  # fmt: skip
     for copy in (staging, shared):
         i, k = sch.get_loops(copy)[-2:]
-        if not along_k:
-            sch.reorder(k, i)
-            i, k = k, i
-        parts = sch.split(sch.fuse(i, k), [None, *tile.threads, lanes])
-        sch.bind(parts[1], ROWS_OF_THREADS)
-        sch.bind(parts[2], THREADS)
-        sch.unroll(parts[0])
+        lane = share_among_threads(sch, (i, k), tile.threads, lanes, turned=not along_k)
         if copy == staging or not along_k:
-            sch.vectorize(parts[3])
+            sch.vectorize(lane)
         else:
-            sch.unroll(parts[3])
+            sch.unroll(lane)
     if along_k:
         sch.storage_align(shared, 0, 1, 32, _SKEW)
+
+
+def share_among_threads(
+    sch: Schedule, loops: tuple[LoopRV, LoopRV], threads: Sequence[int], lanes: int, *, turned: bool
+) -> LoopRV:
+    """Divide two loops, or these in turn, among threads; return the loop of each one's lanes."""
+    outer, inner = loops[::-1] if turned else loops
+    if turned:
+        sch.reorder(outer, inner)
+    own, row, column, lane = sch.split(sch.fuse(outer, inner), [None, *threads, lanes])
+    sch.bind(row, ROWS_OF_THREADS)
+    sch.bind(column, THREADS)
+    sch.unroll(own)
+    return lane
 
 
 def position_of(sch: Schedule, loop: LoopRV) -> int:
