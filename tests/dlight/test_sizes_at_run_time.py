@@ -304,3 +304,13 @@ def main(a: T.handle, z: T.handle):
         top = np.maximum(x.max(1, keepdims=True), np.uint8(1))
         sums = (x * top).sum(1, keepdims=True, dtype="uint8")
         np.testing.assert_array_equal(found, x * top - sums)
+
+
+def test_the_call_decides_on_threads() -> None:
+    """A size that the call tells may be worth threads; a known small one isn't."""
+    target = Target("llvm -mcpu=x86-64-v3 -num-cores=4")
+    for size, parallel in ((te.var("n"), True), (64, False)):
+        x = te.placeholder((size,), name="x")
+        mod = IRModule({"main": te.create_prim_func([x, topi.exp(x)])})
+        made = dlight.ApplyDefaultSchedule(target=target)(mod)
+        assert ("T.parallel" in made.script()) == parallel

@@ -124,3 +124,32 @@ def test_names_of_the_body_mean_nothing_before_it(loop: str) -> None:
     a, z, place = np.arange(100, dtype=np.int64), np.zeros(100, np.int64), np.arange(20)
     kernel(a, z, 5, 11)
     np.testing.assert_array_equal(z[:20], np.where(place < 11, place, 0))
+
+
+@pytest.mark.parametrize("size", [1, 8, 21])
+def test_parallel_loops_of_vectors_are_cut_too(size: int) -> None:
+    """Threads share whole vectors without tests; what is left is one iteration."""
+    mod = parse(
+        """
+@T.prim_func
+def main(a: T.handle, z: T.handle):
+    n = T.int64()
+    A = T.match_buffer(a, (n,), "float32")
+    Z = T.match_buffer(z, (n,), "float32")
+    for i in T.grid(n):
+        with T.block("Z"):
+            vi = T.axis.spatial(n, i)
+            Z[vi] = A[vi] + T.float32(1)
+"""
+    )
+    sch = Schedule(mod)
+    outer, inner = sch.split(sch.get_loops("Z")[0], [None, 8])
+    sch.parallel(outer)
+    sch.vectorize(inner)
+    lowered = tilewright.lower(sch.mod, "llvm")
+    text = lowered.script()
+    assert "for i_0 in T.parallel(n // 8):" in text
+    assert text.count("T.parallel") == 1 and text.count("if ") == 1
+    x, out = np.arange(size, dtype="float32"), np.zeros(size, "float32")
+    tilewright.compile(sch.mod, "llvm -num-cores=2")["main"](x, out)
+    np.testing.assert_array_equal(out, x + 1)

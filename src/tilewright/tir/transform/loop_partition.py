@@ -6,8 +6,8 @@ which the condition holds whatever the inner loops do are found:
 
 - if they are a constant range, the loop is cut into that range, without the condition, and the
   rest;
-- if they are the first ones of a serial loop, up to an end that is a formula of sizes, the loop is
-  cut there;
+- if they are the first ones of a serial loop, or of a parallel one of vectors, up to an end that
+  is a formula of sizes, the loop is cut there;
 - if not (``i0`` is part of a fused loop, threads share the iterations), the loop's body is doubled
   under a test of the range.
 
@@ -174,6 +174,11 @@ class _Condition:
         return loop if linear is not None and as_int(linear[0]) == -1 else None
 
 
+def _is_of_vectors(body: Stmt) -> bool:
+    loops = (node for node in pre_order(body) if isinstance(node, For))
+    return all(loop.kind == VECTORIZED for loop in loops)
+
+
 class _Partitioner(StmtMutator):
     def __init__(self, analyzer: Analyzer, max_depth: int, sizes: set[Var]) -> None:
         self.analyzer = analyzer
@@ -298,14 +303,23 @@ class _Partitioner(StmtMutator):
         if is_no_op(slow):
             return first
         left = self.analyzer.simplify(loop.min + loop.extent - end)
-        return seq(first, renew_definitions(loop.replace(min=end, extent=left, body=slow)))
+        kind = SERIAL if self.analyzer.can_prove(left <= 1) else loop.kind
+        return seq(
+            first, renew_definitions(loop.replace(min=end, extent=left, kind=kind, body=slow))
+        )
 
     def _end(self, loop: For, tests: list[tuple[_Condition, Expr]]) -> Expr | None:
         """Where the tests of a serial loop stop to hold, if they hold from its start.
 
-        Two loops, one after the other, need no test in each iteration.
+        Two loops, one after the other, need no test in each iteration. Of parallel loops that pays
+        for iterations of vectors alone: other threads would wait for the rest.
         """
-        if loop.kind != SERIAL or memory_read(loop.min) or memory_read(loop.extent):
+        parallel = loop.kind == PARALLEL and _is_of_vectors(loop.body)
+        if (
+            (loop.kind != SERIAL and not parallel)
+            or memory_read(loop.min)
+            or memory_read(loop.extent)
+        ):
             return None
         prove = self.analyzer.can_prove
         end: Expr = loop.min + loop.extent
