@@ -26,6 +26,7 @@ from tilewright.scheduling.gpu import (
     first_lowered,
     limits_of,
     matrix_form_of,
+    part_options,
     rank_tensor_core_tiles,
     rank_tiles,
     rank_warpgroup_tiles,
@@ -33,6 +34,7 @@ from tilewright.scheduling.gpu import (
     schedule_tensor_core_tiles,
     schedule_tiles,
     schedule_warpgroup_tiles,
+    split_sums,
     why_not_tensor_cores,
     why_not_warpgroups,
 )
@@ -66,6 +68,13 @@ class Matmul(GPUScheduleRule):
         sizes = (sum(1 for _ in pre_order(sch.get(rv).body)) for rv in found.others)
         if max(sizes, default=0) > _LONGEST:
             return NotApplicable("its operands' formulas are too long to be looked at again")
+        for parts in part_options(sch, found, form, target):
+            if parts == 1:
+                break
+            made = _tiled_in_parts(sch.copy(), found, parts, target)
+            if isinstance(made, Schedule):
+                return made
+            logger.debug("%s: %d parts: %s", sch.choices.function, parts, made.reason)
         return tiled(sch, found, form, target)
 
     def refuses(self, found: Contraction) -> str:
@@ -85,6 +94,20 @@ def has_windows(found: Contraction) -> bool:
         for result in found.spatial
         for step in found.steps
     )
+
+
+def _tiled_in_parts(
+    sch: Schedule, found: Contraction, parts: int, target: Target
+) -> Schedule | NotApplicable:
+    """Let several blocks share each sum; a second kernel joins them."""
+    try:
+        product = split_sums(sch, found, parts, target)
+    except ScheduleError as error:
+        return NotApplicable(error.summary)
+    if isinstance(product, NotApplicable):
+        return product
+    form = matrix_form_of(sch, product)
+    return form if isinstance(form, NotApplicable) else tiled(sch, product, form, target)
 
 
 def tiled(

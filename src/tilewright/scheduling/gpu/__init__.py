@@ -41,6 +41,7 @@ from tilewright.scheduling.gpu.reduction import (
 )
 from tilewright.scheduling.gpu.rows import RowPlan, row_plans, schedule_rows
 from tilewright.scheduling.gpu.scratch import place_scratch
+from tilewright.scheduling.gpu.shared_sums import part_options, split_sums
 from tilewright.scheduling.gpu.simt_tile import SimtTile, rank_tiles, schedule_tiles
 from tilewright.scheduling.gpu.tensor_core_tile import (
     AHEAD,
@@ -69,8 +70,10 @@ __all__ = [
     "why_not_warpgroups",
     "AHEAD",
     "TensorCoreTile",
+    "part_options",
     "rank_tensor_core_tiles",
     "schedule_tensor_core_tiles",
+    "split_sums",
     "why_not_tensor_cores",
     "VectorPlan",
     "largest_operand",

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import gcd, prod
 
+from tilewright.arith import Analyzer
 from tilewright.ir import Call, as_int, collect, dtypes, uses_var
 from tilewright.scheduling.blocks import accesses_of, is_injective, loads_of, stride_of
 from tilewright.scheduling.gpu.binding import BLOCKS, THREADS
@@ -106,6 +107,8 @@ TILES = (
     SimtTile(16, 32, 16, 1, 4),
 )
 _UNKNOWN = 512
+_LANES = 128
+"""Multiply-adds of a processor in a clock."""
 """What an extent that comes with the call counts as."""
 
 
@@ -117,22 +120,25 @@ def rank_tiles(
     The time is that of the waves of blocks: with fewer loads per multiply-add a block is faster,
     with fewer blocks than processors some are idle.
     """
-
-    def cost(tile: SimtTile) -> float:
-        rows, columns = -(-(m or _UNKNOWN) // tile.rows), -(-(n or _UNKNOWN) // tile.columns)
-        blocks = max(1, rows * columns * (batch or 1))
-        waves = max(1.0, blocks / limits.processors)
-        # Loads of shared memory, 4 elements at once, take their turn beside multiply-adds.
-        step = 1 + 2 * tile.loads_per_multiply_add()
-        return waves * tile.multiply_adds * step
-
     fitting = [
         tile
         for tile in TILES
         if tile.shared_bytes(element_bytes, element_bytes) <= limits.max_shared_memory
         and tile.threads[0] * tile.threads[1] <= limits.max_threads
     ]
-    return sorted(fitting, key=cost)
+    return sorted(fitting, key=lambda tile: simt_clocks(tile, m, n, batch, limits))
+
+
+def simt_clocks(
+    tile: SimtTile, m: int | None, n: int | None, batch: int | None, limits: GPULimits
+) -> float:
+    """Return the clocks that a product takes for each element that is summed over."""
+    rows, columns = -(-(m or _UNKNOWN) // tile.rows), -(-(n or _UNKNOWN) // tile.columns)
+    blocks = max(1, rows * columns * (batch or 1))
+    waves = max(1.0, blocks / limits.processors)
+    # Loads of shared memory, 4 elements at once, take their turn beside multiply-adds.
+    step = 1 + 2 * tile.loads_per_multiply_add()
+    return waves * tile.multiply_adds * step / _LANES
 
 
 def schedule_tiles(
@@ -293,13 +299,16 @@ def fetch_lanes(block: Block, axis: int, run: int, each: int) -> int:
     if any(uses_var(call.args[0], {var}) for call in collect(block.body, Call)
            if call.op.name == "if_then_else"):  # fmt: skip
         return 1
+    analyzer = Analyzer()
     for load in loads_of(block):
         if stride_of(load.indices, load.buffer, var) == 0:
             continue
         rows = as_int(load.buffer.shape[-1])
-        if rows is None or load.indices[-1] is not var:
+        if rows is None or any(uses_var(index, {var}) for index in load.indices[:-1]):
             return 1
-        lanes = gcd(lanes, rows)
+        # What is added to the axis may begin a vector: the start of a part of the row.
+        start = analyzer.modular_set(load.indices[-1] - var)
+        lanes = gcd(lanes, rows, start.coeff, start.base)
     return gcd(gcd(lanes, run), each) if each else 1
 
 

@@ -113,28 +113,37 @@ def rank_tensor_core_tiles(
     shared memory or fetches (``roofs``).
     """
     limits = limits_of(target)
-
-    def cost(tile: TensorCoreTile) -> float:
-        rows, columns = -(-(m or _UNKNOWN) // tile.rows), -(-(n or _UNKNOWN) // tile.columns)
-        blocks = max(1, rows * columns * (batch or 1))
-        products = tile.rows * tile.columns / _UNIT**2
-        brought = (tile.rows + tile.columns) * _UNIT * element_bytes
-        unit_bytes = _UNIT * _UNIT * element_bytes
-        clocks = (
-            products * 2 * _UNIT**3 / target.gpu.tensor_flops,
-            (products * tile.loads_per_product() * unit_bytes + brought)
-            / roofs.SHARED_BYTES_PER_CLOCK,
-            brought / roofs.L2_BYTES_PER_CLOCK,
-        )
-        return roofs.rounds_clocks(blocks, clocks, limits.processors)
-
     fitting = [
         tile
         for tile in TILES
         if tile.shared_bytes(element_bytes) <= limits.max_shared_memory
         and tile.threads <= limits.max_threads
     ]
-    return sorted(fitting, key=cost)
+    return sorted(
+        fitting, key=lambda tile: tensor_core_clocks(tile, m, n, batch, target, element_bytes)
+    )
+
+
+def tensor_core_clocks(
+    tile: TensorCoreTile,
+    m: int | None,
+    n: int | None,
+    batch: int | None,
+    target: Target,
+    element_bytes: int,
+) -> float:
+    """Return the clocks that a product takes for each element that is summed over."""
+    rows, columns = -(-(m or _UNKNOWN) // tile.rows), -(-(n or _UNKNOWN) // tile.columns)
+    blocks = max(1, rows * columns * (batch or 1))
+    products = tile.rows * tile.columns / _UNIT**2
+    brought = (tile.rows + tile.columns) * _UNIT * element_bytes
+    unit_bytes = _UNIT * _UNIT * element_bytes
+    clocks = (
+        products * 2 * _UNIT**3 / target.gpu.tensor_flops,
+        (products * tile.loads_per_product() * unit_bytes + brought) / roofs.SHARED_BYTES_PER_CLOCK,
+        brought / roofs.L2_BYTES_PER_CLOCK,
+    )
+    return roofs.rounds_clocks(blocks, clocks, limits_of(target).processors) / _UNIT
 
 
 def why_not_tensor_cores(sch: Schedule, main: BlockRV, target: Target) -> str:

@@ -88,25 +88,35 @@ def rank_warpgroup_tiles(
     memory (each warpgroup reads its rows and all columns) or its fetches take, whichever is most.
     """
     limits = limits_of(target)
-
-    def cost(tile: WarpgroupTile) -> float:
-        rows, columns = -(-(m or _UNKNOWN) // tile.rows), -(-(n or _UNKNOWN) // tile.columns)
-        blocks = max(1, rows * columns * (batch or 1))
-        brought = (tile.rows + tile.columns) * _ROW_BYTES
-        read = (tile.rows + tile.columns * tile.rows // _ROWS) * _ROW_BYTES
-        clocks = (
-            2 * tile.rows * tile.columns * tile.depth / target.gpu.tensor_flops * element_bytes / 2,
-            (read + brought) / roofs.SHARED_BYTES_PER_CLOCK,
-            brought / roofs.L2_BYTES_PER_CLOCK,
-        )
-        return roofs.rounds_clocks(blocks, clocks, limits.processors)
-
     tiles = [
         WarpgroupTile(rows, columns, _ROW_BYTES // element_bytes, groups, stages)
         for rows, columns, groups, stages in _SHAPES
     ]
     fitting = [tile for tile in tiles if tile.shared_bytes() <= limits.max_shared_memory]
-    return sorted(fitting, key=cost)
+    return sorted(
+        fitting, key=lambda tile: warpgroup_clocks(tile, m, n, batch, target, element_bytes)
+    )
+
+
+def warpgroup_clocks(
+    tile: WarpgroupTile,
+    m: int | None,
+    n: int | None,
+    batch: int | None,
+    target: Target,
+    element_bytes: int,
+) -> float:
+    """Return the clocks that a product takes for each element that is summed over."""
+    rows, columns = -(-(m or _UNKNOWN) // tile.rows), -(-(n or _UNKNOWN) // tile.columns)
+    blocks = max(1, rows * columns * (batch or 1))
+    brought = (tile.rows + tile.columns) * _ROW_BYTES
+    read = (tile.rows + tile.columns * tile.rows // _ROWS) * _ROW_BYTES
+    clocks = (
+        2 * tile.rows * tile.columns * tile.depth / target.gpu.tensor_flops * element_bytes / 2,
+        (read + brought) / roofs.SHARED_BYTES_PER_CLOCK,
+        brought / roofs.L2_BYTES_PER_CLOCK,
+    )
+    return roofs.rounds_clocks(blocks, clocks, limits_of(target).processors) / tile.depth
 
 
 def why_not_warpgroups(sch: Schedule, main: BlockRV, target: Target) -> str:

@@ -107,7 +107,10 @@ def _attention_of_any_kind(d: OperatorDraw) -> te.Tensor:
         kind = d.rng.choice([(1, 1, m, n), (n,), (batch, 1, 1, n)])
         mask = d.input(*kind, dtype=d.rng.choice(["bool", dtype]))
     causal = d.rng.choice([None, "TopLeft", "BottomRight"])
-    return topi.nn.scaled_dot_product_attention(q, k, v, mask, causal_mask=causal, layout=layout)
+    window = d.rng.choice([None, 1, 3, 8, 40]) if causal is not None else None
+    return topi.nn.scaled_dot_product_attention(
+        q, k, v, mask, causal_mask=causal, layout=layout, window_size=window
+    )
 
 
 def _several_results(d: OperatorDraw) -> list[te.Tensor]:
