@@ -38,6 +38,7 @@ from tilewright.scheduling.gpu import (
     why_not_tensor_cores,
     why_not_warpgroups,
 )
+from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir.schedule import Schedule
 
