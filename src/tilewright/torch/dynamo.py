@@ -15,6 +15,7 @@ from tilewright.relax.frontend.torch import from_graph_nodes, is_known, location
 from tilewright.runtime import cuda
 from tilewright.support.errors import BuildError, MissingExtraError
 from tilewright.target import Target
+from tilewright.torch.freezing import compile_frozen
 from tilewright.torch.options import Options
 from tilewright.torch.partition import Part, Partition
 from tilewright.torch.program import Program
@@ -61,7 +62,7 @@ def backend(
         raise BuildError(
             f'mode={mode!r} is one of inductor\'s; write options={{"mode": "tune", ...}}'
         )
-    compiler = _aot_autograd(Options.parse(options))
+    compiler = _aot_autograd(Options.parse(options), example_inputs)
     with _resizes_whole():
         run: Callable[..., Any] = compiler(graph_module, example_inputs)
     return run
@@ -87,17 +88,22 @@ def compile(
     )
 
 
-def _aot_autograd(options: Options) -> Any:
+def _aot_autograd(options: Options, example_inputs: Sequence[object]) -> Any:
     from torch._dynamo.backends.common import aot_autograd
     from torch._functorch.partitioners import min_cut_rematerialization_partition
 
-    def compile_graph(graph_module: object, example_inputs: Sequence[object]) -> Any:
+    def compile_graph(graph_module: object, _: Sequence[object] = ()) -> Any:
         return compile_aten(graph_module, options)
+
+    def compile_inference(graph_module: Any, _: Sequence[object]) -> Any:
+        if not options.freezing:
+            return compile_graph(graph_module)
+        return _boxed(compile_frozen(graph_module, example_inputs, compile_graph))
 
     return aot_autograd(
         fw_compiler=compile_graph,
         bw_compiler=compile_graph,
-        inference_compiler=compile_graph,
+        inference_compiler=compile_inference,
         partition_fn=min_cut_rematerialization_partition,
         decompositions=decompositions(),
         # What a graph does to its inputs is part of it, where that is possible.
@@ -159,7 +165,10 @@ def compile_aten(graph_module: Any, options: Options) -> Callable[[list[Any]], A
     with _disable_current_modes(), torch.no_grad():
         partition = Partition(graph_module.graph)
         _tell(partition)
-        run = Program(partition, _Compiler(options, partition.device)).function()
+        return _boxed(Program(partition, _Compiler(options, partition.device)).function())
+
+
+def _boxed(run: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
     run._boxed_call = True  # type: ignore[attr-defined]  # PyTorch's word for taking a list
     return run
 

@@ -20,13 +20,16 @@ class Options:
     ``mode`` is ``"rules"`` (schedules by rule), ``"database"`` (those that the database in
     ``work_dir`` has, the rest by rule) or ``"tune"`` (tune for ``trials`` trials into ``work_dir``
     first, for each graph). ``work_dir`` may be the URL of a database. ``threads`` is how many
-    threads a kernel may use (default: as many as there are cores).
+    threads a kernel may use (default: as many as there are cores). With ``freezing``, parameters
+    and buffers are constants of inference graphs, whose weights are packed once; where a call
+    finds that they changed, it takes code without constants, which is compiled then.
     """
 
     mode: str = "rules"
     work_dir: str | os.PathLike[str] | None = None
     threads: int | None = None
     trials: int = 200
+    freezing: bool = False
 
     @classmethod
     def parse(cls, given: Mapping[str, Any] | None) -> Options:
@@ -57,4 +60,6 @@ class Options:
             value = getattr(made, name)
             if value is not None and (type(value) is not int or value < 1):
                 raise BuildError(f"option {name!r} is a positive integer, got {value!r}")
+        if type(made.freezing) is not bool:
+            raise BuildError(f"option 'freezing' is True or False, got {made.freezing!r}")
         return made
