@@ -240,9 +240,12 @@ class _Along:
 
     def _overlapped(self, packed: BufferLoad | None, worth: float) -> list[Plan]:
         """Plans with whole tiles, the last of which begins before the end of the one before."""
-        made = []
+        made, known = [], self.row is not None and self.row.extent is not None
+        # Tall tiles of one vector suit few rows; of a number that comes with the call most aren't.
+        least = 0 if known else 2 * self.target.vector_lanes(element_bits(self.found.block))
         for tile in self._tiles(True, packed is not None):
-            if self.columns > tile.columns and self.columns % tile.columns:
+            cut = self.columns > tile.columns and self.columns % tile.columns
+            if cut and tile.columns >= least:
                 share = worth * self.target.costs.overlapped
                 share *= self._unpacked_share(tile) if packed is None else 1.0
                 scored = replace(tile, score=tile.score * share)

@@ -219,7 +219,7 @@ def _score_of(
     useful = down[0] * across[0]
     score = useful / (lanes * costs.multiply_adds * spent)
     last = costs.masked_columns if limits.masked else costs.cut_columns
-    if not limits.masked and limits.registers < MANY_REGISTERS:
+    if not limits.masked and down[1] and limits.registers < MANY_REGISTERS:
         # One narrow vector is as good as a whole one.
         narrow = bin(more_columns % lanes).count("1") <= 1
         last = costs.cut_rows if narrow else last
