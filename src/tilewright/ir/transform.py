@@ -213,8 +213,9 @@ class Pass:
 class InfoPass(Pass):
     """A pass that is given what instruments are told of it."""
 
-    def __init__(self, pass_info: PassInfo) -> None:
+    def __init__(self, pass_info: PassInfo, function: Callable[..., Any] | None = None) -> None:
         self._info = pass_info
+        self._function = function
 
     @property
     def name(self) -> str:
@@ -239,8 +240,7 @@ class ModulePass(InfoPass):
     def __init__(
         self, pass_info: PassInfo, function: Callable[..., IRModule] | None = None
     ) -> None:
-        super().__init__(pass_info)
-        self._function = function
+        super().__init__(pass_info, function)
         self._takes_context = function is not None and _takes_context(function)
 
     def transform(self, mod: IRModule) -> IRModule:
@@ -251,7 +251,8 @@ class ModulePass(InfoPass):
         if self._function is None:
             return super().transform(mod)
         context = (PassContext.current(),) if self._takes_context else ()
-        return self._function(mod, *context)
+        made: IRModule = self._function(mod, *context)
+        return made
 
 
 def _takes_context(function: Callable[..., Any]) -> bool:

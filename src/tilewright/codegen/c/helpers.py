@@ -87,12 +87,16 @@ def unsigned(element: str) -> str:
 # ---- integers
 
 
+def _of_naturals(dialect: Dialect, element: str, name: str, operator: str) -> Helper:
+    text = f"$fn $T tw_{name}_$s($T a, $T b) {{ return b == 0 ? 0 : a {operator} b; }}"
+    return Helper(fill(dialect, element, text))
+
+
 @helper("floor_div")
 def _floor_div(dialect: Dialect, element: str) -> Helper:
     """Quotient rounded down; 0 for a divisor of 0; the minimum by -1 is the minimum."""
     if dtypes.kind_of(element) == "uint":
-        text = "$fn $T tw_floor_div_$s($T a, $T b) { return b == 0 ? 0 : a / b; }"
-        return Helper(fill(dialect, element, text))
+        return _of_naturals(dialect, element, "floor_div", "/")
     text = """
 $fn $T tw_floor_div_$s($T a, $T b) {
   if (b == 0) return 0;
@@ -106,8 +110,7 @@ $fn $T tw_floor_div_$s($T a, $T b) {
 @helper("floor_mod")
 def _floor_mod(dialect: Dialect, element: str) -> Helper:
     if dtypes.kind_of(element) == "uint":
-        text = "$fn $T tw_floor_mod_$s($T a, $T b) { return b == 0 ? 0 : a % b; }"
-        return Helper(fill(dialect, element, text))
+        return _of_naturals(dialect, element, "floor_mod", "%")
     text = """
 $fn $T tw_floor_mod_$s($T a, $T b) {
   if (b == 0 || b == -1) return 0;

@@ -356,25 +356,23 @@ def compile_ll(
     return _compile(text, triple, cpu, features, passes, "object")
 
 
-def optimized_ll(
+def optimized_ll(text: str, *, passes: str = "fast", **machine: str | None) -> str:
+    """Return the module's text after the passes, for a machine as :func:`compile_ll` takes it."""
+    return _for_people(text, passes, "ll", **machine)
+
+
+def assembly(text: str, *, passes: str = "fast", **machine: str | None) -> str:
+    """Return the assembly text that :func:`compile_ll` would encode for a machine."""
+    return _for_people(text, passes, "assembly", **machine)
+
+
+def _for_people(
     text: str,
+    passes: str,
+    output: str,
     *,
     triple: str | None = None,
     cpu: str | None = None,
     features: str | None = None,
-    passes: str = "fast",
 ) -> str:
-    """Return the module's text after the passes, for inspection."""
-    return _compile(text, triple, cpu, features, passes, "ll").decode()
-
-
-def assembly(
-    text: str,
-    *,
-    triple: str | None = None,
-    cpu: str | None = None,
-    features: str | None = None,
-    passes: str = "fast",
-) -> str:
-    """Return the assembly text that :func:`compile_ll` would encode."""
-    return _compile(text, triple, cpu, features, passes, "assembly").decode()
+    return _compile(text, triple, cpu, features, passes, output).decode()

@@ -295,36 +295,38 @@ class ConstantPattern(DFPattern):
             yield
 
 
-def _callee(operand: RelaxExpr) -> object:
-    return operand.callee if isinstance(operand, FunctionRef) else operand
+class _FunctionPattern(DFPattern):
+    """A function of a ``kind``, called or referred to; its ``_name`` is the one given, if any."""
+
+    kind: type[GlobalVar | ExternFunc]
+    _name: str
+
+    def ways(self, operand: RelaxExpr, matching: Matching) -> Iterator[None]:
+        """Look at a callee, or at a reference to a function."""
+        callee: object = operand.callee if isinstance(operand, FunctionRef) else operand
+        wanted = getattr(self, self._name)
+        if isinstance(callee, self.kind) and wanted in ("", getattr(callee, self._name)):
+            yield
 
 
-class GlobalVarPattern(DFPattern):
+class GlobalVarPattern(_FunctionPattern):
     """A function of the module, of this name if one is given."""
+
+    kind, _name = GlobalVar, "name"
 
     def __init__(self, name_hint: str = "") -> None:
         super().__init__()
         self.name = name_hint
 
-    def ways(self, operand: RelaxExpr, matching: Matching) -> Iterator[None]:
-        """Look at a callee, or at a reference to a function."""
-        callee = _callee(operand)
-        if isinstance(callee, GlobalVar) and self.name in ("", callee.name):
-            yield
 
-
-class ExternFuncPattern(DFPattern):
+class ExternFuncPattern(_FunctionPattern):
     """A function of a library, of this symbol if one is given."""
+
+    kind, _name = ExternFunc, "global_symbol"
 
     def __init__(self, global_symbol: str = "") -> None:
         super().__init__()
         self.global_symbol = global_symbol
-
-    def ways(self, operand: RelaxExpr, matching: Matching) -> Iterator[None]:
-        """Look at a callee, or at a reference to a function."""
-        callee = _callee(operand)
-        if isinstance(callee, ExternFunc) and self.global_symbol in ("", callee.global_symbol):
-            yield
 
 
 class CallPattern(DFPattern):

@@ -21,8 +21,7 @@ class FunctionPass(InfoPass):
     """
 
     def __init__(self, pass_info: PassInfo, pass_func: TransformFunction | None = None) -> None:
-        super().__init__(pass_info)
-        self._function = pass_func
+        super().__init__(pass_info, pass_func)
 
     def transform_function(self, func: Function, mod: IRModule, ctx: PassContext) -> Function:
         """Rebuild one function.
@@ -31,7 +30,8 @@ class FunctionPass(InfoPass):
         """
         if self._function is None:
             raise NotImplementedError(f"{type(self).__name__} must define transform_function")
-        return self._function(func, mod, ctx)
+        made: Function = self._function(func, mod, ctx)
+        return made
 
     def transform(self, mod: IRModule) -> IRModule:
         """Rebuild the functions.

@@ -21,6 +21,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
+from tilewright.testing.arguments import parser_of
 from tilewright.testing.fuzz.drawers import EXCLUDED, drawn
 from tilewright.testing.fuzz.driver import (
     Counts,
@@ -77,9 +78,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _arguments() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m tilewright.testing.fuzz",
-        description="Random programs under random schedules; faults are made small and kept.",
+    parser = parser_of(
+        "fuzz", "Random programs under random schedules; faults are made small and kept."
     )
     add = parser.add_argument
     add("--seconds", type=float, default=None, help="stop after this time (60 if nothing stops it)")

@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+from tilewright.testing.arguments import parser_of
 from tilewright.testing.graphs.check import Problem, check, target_of, whole_case
 from tilewright.testing.graphs.draw import draw_case
 from tilewright.testing.graphs.shrink import report
@@ -37,9 +38,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _arguments() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m tilewright.testing.graphs",
-        description="Random graphs of operators, built by rule and compared with NumPy.",
+    parser = parser_of(
+        "graphs", "Random graphs of operators, built by rule and compared with NumPy."
     )
     add = parser.add_argument
     add("--count", type=int, default=1000, help="graphs")

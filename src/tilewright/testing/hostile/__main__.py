@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
+from tilewright.testing.arguments import parser_of
 from tilewright.testing.hostile.driver import Result, leave_no_dumps, make_case, run_cases
 from tilewright.testing.hostile.kind import Kind
 
@@ -47,9 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _arguments() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m tilewright.testing.hostile",
-        description="Read hostile input in child processes under limits; anything odd is a fault.",
+    parser = parser_of(
+        "hostile", "Read hostile input in child processes under limits; anything odd is a fault."
     )
     add = parser.add_argument
     add("kind", choices=KINDS, help="what is read")

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from tilewright.relax.frontend.onnx import require_onnx
 from tilewright.support.errors import TilewrightError
+from tilewright.testing.arguments import parser_of
 from tilewright.testing.onnx_backend.check import (
     FAILED,
     FIXED,
@@ -65,10 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _arguments() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m tilewright.testing.onnx_backend",
-        description="ONNX's backend tests, by the importer and the compiler.",
-    )
+    parser = parser_of("onnx_backend", "ONNX's backend tests, by the importer and the compiler.")
     add = parser.add_argument
     add("--kind", default=KINDS, help="with commas between")
     add("--tests", default="*", help="patterns of names, with commas between: '*conv*,test_add'")

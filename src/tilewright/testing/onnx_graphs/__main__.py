@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from tilewright.relax.frontend.onnx import require_onnx
+from tilewright.testing.arguments import parser_of
 from tilewright.testing.onnx_graphs.check import PASSED, REFUSED, check
 from tilewright.testing.onnx_graphs.draw import draw_case
 from tilewright.testing.workers import check_all
@@ -36,9 +37,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _arguments() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m tilewright.testing.onnx_graphs",
-        description="Random ONNX models, compared with ONNX's reference implementation.",
+    parser = parser_of(
+        "onnx_graphs", "Random ONNX models, compared with ONNX's reference implementation."
     )
     add = parser.add_argument
     add("--count", type=int, default=1000, help="models")

@@ -15,6 +15,7 @@ import fnmatch
 from collections.abc import Iterator, Sequence
 
 from tilewright.relax.frontend.torch.exported import require_torch
+from tilewright.testing.arguments import parser_of
 from tilewright.testing.opinfo.cases import core_operators, entries, spread
 from tilewright.testing.opinfo.check import check_sample, list_samples
 from tilewright.testing.opinfo.results import LISTED, OUTSIDE, RIGHT, Sample, page
@@ -52,10 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _arguments() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m tilewright.testing.opinfo",
-        description="Core ATen on the samples of PyTorch's operator database.",
-    )
+    parser = parser_of("opinfo", "Core ATen on the samples of PyTorch's operator database.")
     add = parser.add_argument
     add("--ops", default="*", help="patterns of names, with commas between: 'scatter*,index_put'")
     add("--dtypes", default=DTYPES, help="with commas between")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tilewright.ir import InfoPass, IRModule, PassContext, PassInfo, decorated_pass
+from tilewright.ir import InfoPass, IRModule, PassContext, decorated_pass
 from tilewright.support.errors import VerifyError
 from tilewright.target import Target
 from tilewright.tir.analysis import verify_memory
@@ -18,12 +18,6 @@ class PrimFuncPass(InfoPass, FunctionTransform):
 
     Without a function, a subclass defines ``transform_function``.
     """
-
-    def __init__(
-        self, pass_info: PassInfo, function: Callable[..., PrimFunc] | None = None
-    ) -> None:
-        super().__init__(pass_info)
-        self._function = function
 
     def transform(self, mod: IRModule) -> IRModule:
         """Apply the function to each PrimFunc.

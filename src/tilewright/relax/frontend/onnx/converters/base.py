@@ -42,10 +42,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.ir import Expr, as_int, dtypes
-from tilewright.relax import ops as op
+from tilewright.ir import Expr, as_int
 from tilewright.relax.block_builder import BlockBuilder
 from tilewright.relax.expr import Constant, RelaxExpr
+from tilewright.relax.frontend.converting import converted
 from tilewright.relax.frontend.onnx.converters.signature import Converter, Entry
 from tilewright.relax.frontend.onnx.values import Numbers, UnknownValueError, place
 from tilewright.relax.frontend.onnx.values import Value as Value
@@ -300,11 +300,7 @@ class Context:
 
     def cast(self, value: RelaxExpr, dtype: str) -> RelaxExpr:
         """Convert a tensor if it has another dtype."""
-        if value.dtype == dtype:
-            return value
-        if dtypes.is_bool(dtype):
-            return op.not_equal(value, const(0, value.dtype))
-        return op.astype(value, dtype)
+        return converted(value, dtype)
 
     # ---- checks ---------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ from tilewright.ir import Expr, as_expr, as_int, dtypes
 from tilewright.relax import ops as op
 from tilewright.relax.block_builder import BlockBuilder
 from tilewright.relax.expr import Constant, RelaxExpr
+from tilewright.relax.frontend.converting import converted
 from tilewright.relax.frontend.torch.pairs import PART_DTYPES, Complex
 from tilewright.relax.frontend.torch.symbols import SymbolTable
 from tilewright.relax.struct_info import ShapeStructInfo
@@ -210,11 +211,7 @@ class Context:
 
     def cast(self, value: RelaxExpr, dtype: str) -> RelaxExpr:
         """Convert a tensor if it has another dtype."""
-        if value.dtype == dtype:
-            return value
-        if dtypes.is_bool(dtype):
-            return op.not_equal(value, const(0, value.dtype))
-        return op.astype(value, dtype)
+        return converted(value, dtype)
 
     def axis(self, axis: int, ndim: int) -> int:
         """Count an axis from the front."""
