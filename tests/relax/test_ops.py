@@ -362,4 +362,5 @@ def test_the_legalisation_takes_the_attributes_by_name(name: str) -> None:
     assert declared.legalize is not None
     taken = inspect.signature(declared.legalize)
     bound = taken.bind(*declared.operands, **dict.fromkeys(declared.attributes))
-    assert bound.arguments.keys() >= set(declared.attributes)
+    named = {**bound.arguments, **bound.arguments.get("options", {})}
+    assert named.keys() >= set(declared.attributes)

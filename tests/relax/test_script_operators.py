@@ -129,6 +129,12 @@ CASES: dict[str, tuple[Callable[..., Any], list[Any]]] = {
         [tensor((N, 2, 12)), tensor((4, 12)), tensor((12,)), tensor((2, 4))],
     ),
     "nn.rms_norm": (lambda x, y: op.nn.rms_norm(x, y, 1, 1e-3), [MATRIX, VECTOR]),
+    "irfft_pairs": (lambda x: op.irfft(x, x, 4, axis=1, scale=0.5), [tensor((2, 3))]),
+    "stft": (
+        lambda x, w: op.stft(x, w, 2, normalized=True, onesided=False),
+        [tensor((2, 20)), tensor((8,))],
+    ),
+    "overlap_rows": (lambda x: op.overlap_add(x, 2), [tensor((2, 5, 4))]),
     "nn.paged_attention": (
         lambda q, p, t, n: op.nn.paged_attention(q, p, t, n, 0.5, 3),
         [HEADS, tensor((N, 2, 2, 4, 8)), tensor((1, 3), "int32"), tensor((1,), "int32")],

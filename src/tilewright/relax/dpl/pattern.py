@@ -296,36 +296,40 @@ class ConstantPattern(DFPattern):
 
 
 class _FunctionPattern(DFPattern):
-    """A function of a ``kind``, called or referred to; its ``_name`` is the one given, if any."""
+    """A function of a ``kind``, called or referred to, of the name that is given, if any."""
 
     kind: type[GlobalVar | ExternFunc]
-    _name: str
+
+    def __init__(self, wanted: str) -> None:
+        super().__init__()
+        self._wanted = wanted
 
     def ways(self, operand: RelaxExpr, matching: Matching) -> Iterator[None]:
         """Look at a callee, or at a reference to a function."""
         callee: object = operand.callee if isinstance(operand, FunctionRef) else operand
-        wanted = getattr(self, self._name)
-        if isinstance(callee, self.kind) and wanted in ("", getattr(callee, self._name)):
-            yield
+        if isinstance(callee, self.kind):
+            name = callee.name if isinstance(callee, GlobalVar) else callee.global_symbol
+            if self._wanted in ("", name):
+                yield
 
 
 class GlobalVarPattern(_FunctionPattern):
     """A function of the module, of this name if one is given."""
 
-    kind, _name = GlobalVar, "name"
+    kind = GlobalVar
 
     def __init__(self, name_hint: str = "") -> None:
-        super().__init__()
+        super().__init__(name_hint)
         self.name = name_hint
 
 
 class ExternFuncPattern(_FunctionPattern):
     """A function of a library, of this symbol if one is given."""
 
-    kind, _name = ExternFunc, "global_symbol"
+    kind = ExternFunc
 
     def __init__(self, global_symbol: str = "") -> None:
-        super().__init__()
+        super().__init__(global_symbol)
         self.global_symbol = global_symbol
 
 

@@ -48,7 +48,7 @@ def _rfft(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> list[
     return [op.irfft(re, im, length, axis, call.attrs["scale"])]
 
 
-@register_gradient("irfft")
+@register_gradient("irfft_pairs")
 def _irfft(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> list[RelaxExpr | None]:
     length, axis, scale = (call.attrs[name] for name in ("length", "axis", "scale"))
     x = call.args[0]
@@ -68,7 +68,7 @@ def _irfft(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> list
     return [flowing(part) for part in _parts(op.rfft(grad, axis, scale), ctx)]
 
 
-@register_gradient("overlap_add")
+@register_gradient("overlap_rows")
 def _overlap_add(
     var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder
 ) -> list[RelaxExpr | None]:

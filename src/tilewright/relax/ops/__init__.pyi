@@ -81,7 +81,9 @@ from tilewright.relax.ops.derived import wrap_param as wrap_param
 from tilewright.relax.ops.einsum import einsum as einsum
 from tilewright.relax.ops.fourier import fft as fft
 from tilewright.relax.ops.fourier import irfft as irfft
+from tilewright.relax.ops.fourier import irfft_pairs as irfft_pairs
 from tilewright.relax.ops.fourier import overlap_add as overlap_add
+from tilewright.relax.ops.fourier import overlap_rows as overlap_rows
 from tilewright.relax.ops.fourier import rfft as rfft
 from tilewright.relax.ops.fourier import stft as stft
 from tilewright.relax.ops.index import gather_nd as gather_nd

@@ -94,8 +94,10 @@ def _irfft_stages(
     return transform_to_real_axis((re, im), axis, length, scale)
 
 
-@operator("irfft", legalize=_irfft_stages)
-def _irfft(re: Tensor, im: Tensor, length: int, axis: int = -1, scale: float = 1.0) -> StructInfo:
+@operator("irfft_pairs", legalize=_irfft_stages)
+def irfft_pairs(
+    re: Tensor, im: Tensor, length: int, axis: int = -1, scale: float = 1.0
+) -> StructInfo:
     """Real numbers of half a spectrum; an even length is two axes, ``length // 2`` and 2."""
     _require_parts(re, im)
     if length < 1 or _length(re, axis) < length // 2 + 1:
@@ -116,7 +118,7 @@ def irfft(
 
     Raises ``VerifyError`` if there are fewer frequencies, or the extent of the axis isn't known.
     """
-    made: RelaxExpr = _irfft(re, im, length, axis, scale)
+    made: RelaxExpr = irfft_pairs(re, im, length, axis, scale)
     if length % 2:
         return made
     at = normal_axis(axis, re.ndim)
@@ -184,8 +186,8 @@ def _added_frames(frames: Expression, hop_length: int) -> Expression:
     return made
 
 
-@operator("overlap_add", legalize=_added_frames)
-def _overlap_add(frames: Tensor, hop_length: int) -> StructInfo:
+@operator("overlap_rows", legalize=_added_frames)
+def overlap_rows(frames: Tensor, hop_length: int) -> StructInfo:
     """Sums of overlapping frames, in rows of ``hop_length``; zeros where there is no frame."""
     parts = -(-_length(frames, -1) // hop_length)
     *batch, count, _ = frames.shape
@@ -202,7 +204,7 @@ def overlap_add(frames: RelaxExpr, hop_length: int) -> RelaxExpr:
     """
     if hop_length < 1:
         raise VerifyError(f"overlap_add: needs a hop of at least 1, got {hop_length}")
-    made: RelaxExpr = _overlap_add(frames, hop_length)
+    made: RelaxExpr = overlap_rows(frames, hop_length)
     *batch, rows, _ = made.shape
     flat = reshape(made, (*batch, rows * hop_length))
     count, width = frames.shape[-2:]
