@@ -26,6 +26,7 @@ from tilewright.scheduling import Reduction, depends, dimensions_of, longest, st
 from tilewright.scheduling.cpu import Axis, coefficient_of, element_bits, sharing_of, work_of
 from tilewright.target import Costs, Target
 from tilewright.tir import BufferLoad
+from tilewright.tir.analysis import has_branch
 
 # With fewer rows than this, packing an operand in the call costs more than it saves.
 _ROWS_TO_PACK = 8
@@ -281,6 +282,8 @@ class _Along:
             whole=padded,
             masked=target.has("avx512f") and (self.side_by_side or packed),
             row_step=wanted.row_step,
+            # Where steps are left out, cutting rows off as well costs more than the wait.
+            waits=not has_branch(self.found.block),
         )
         tiles = rank_tiles(self.row, self.vector, limits)
         if step_costs is target.costs:

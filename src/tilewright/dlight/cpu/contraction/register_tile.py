@@ -83,7 +83,8 @@ class Limits:
 
     Their height is a multiple of ``row_step``, or one, and at most ``most_rows``; ``most_columns``
     limits widths of more than two vectors. ``whole``: a partial tile along the vector axis is
-    computed in full, into padding; ``masked``: partial vectors are loaded and stored under masks.
+    computed in full, into padding; ``masked``: partial vectors are loaded and stored under masks;
+    ``waits``: a tile with hardly enough sums for the multiply-adds waits for them.
     """
 
     lanes: int
@@ -94,6 +95,7 @@ class Limits:
     whole: bool = False
     masked: bool = False
     row_step: int = 1
+    waits: bool = True
 
     def vectors(self, width: int) -> int:
         """The number of vectors of a width: a partial one is split into powers of two."""
@@ -105,7 +107,7 @@ class Limits:
         Where registers are few, such a tile is the alternative to one that just fits.
         """
         costs = self.costs
-        if self.registers >= MANY_REGISTERS:
+        if self.registers >= MANY_REGISTERS or not self.waits:
             return 0.0
         return max(0.0, chain_cycles(costs) - busy_cycles(rows, vectors, costs))
 
