@@ -7,7 +7,7 @@ import pytest
 
 from tilewright import driver, te, tir, topi
 from tilewright.dlight import ApplyDefaultSchedule
-from tilewright.ir import IRModule
+from tilewright.ir import Expr, IRModule
 from tilewright.runtime import guarded
 from tilewright.script import parse
 from tilewright.target import Target
@@ -106,3 +106,29 @@ def test_products_write_nothing_beyond_their_ends(shape: tuple[int, int, int], c
     out = guarded(np.zeros((n, m), "float32"))
     driver.compile(mod, target)(*map(guarded, data), out)
     np.testing.assert_array_equal(out, expected)
+
+
+@pytest.mark.parametrize("kind", ["float32", "int32"])
+@pytest.mark.parametrize("flat", [False, True])
+def test_a_residual_in_place_is_read_once(flat: bool, kind: str) -> None:
+    """Of whatever shape and kind: its elements are where the result's are written."""
+    n, m, k = 333, 77, 33
+    a, b = (te.placeholder(size, "float32", name) for size, name in (((n, k), "a"), ((k, m), "b")))
+    residual = te.placeholder((n * m,) if flat else (n, m), kind, "residual")
+    total = topi.matmul(a, b)
+
+    def added(i: Expr, j: Expr) -> Expr:
+        own = residual(i * m + j) if flat else residual(i, j)
+        return total(i, j) + own.astype("float32")
+
+    func = te.create_prim_func([a, b, residual, te.compute((n, m), added, name="sum")])
+    target = Target("llvm -mcpu=x86-64-v3 -num-cores=1")
+    rng = np.random.default_rng(0)
+    x, y = (rng.integers(-4, 5, size).astype("float32") for size in ((n, k), (k, m)))
+    before = rng.integers(-9, 9, n * m).astype(kind)
+    place = before.copy()
+    out = place.view("float32").reshape(n, m)
+    driver.compile(ApplyDefaultSchedule(target=target)(IRModule({"main": func})), target)(
+        x, y, place if flat else place.reshape(n, m), out
+    )
+    np.testing.assert_array_equal(out, x @ y + before.reshape(n, m))

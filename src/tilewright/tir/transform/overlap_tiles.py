@@ -35,15 +35,17 @@ from tilewright.ir import (
     Var,
     and_,
     as_int,
+    dtypes,
     expr_equal,
     free_vars,
     minimum,
     pre_order,
+    product,
     rewrite_top_down,
     uses_var,
 )
 from tilewright.tir.attrs import OVERLAP_LAST
-from tilewright.tir.buffer import BufferLoad
+from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import (
     Allocate,
@@ -221,6 +223,16 @@ def _repeats(loop: For, blocks: list[Block]) -> bool:
     for block in blocks:
         written = {item.buffer for item in pre_order(block.body) if type(item) is BufferStore} - own
         read = {item.buffer for item in pre_order(block.body) if type(item) is BufferLoad} - own
-        if any(a.ndim == b.ndim and a.dtype == b.dtype for a in written for b in read):
+        if any(may_be_in_place_of(b, a) for a in written for b in read):
             return False
     return True
+
+
+def may_be_in_place_of(read: Buffer, written: Buffer) -> bool:
+    """Whether a caller may have written elements in the memory of those that are read for them.
+
+    That takes as many of the same width, whatever their shape and kind.
+    """
+    if dtypes.bits_of(read.dtype) != dtypes.bits_of(written.dtype):
+        return False
+    return not Analyzer().can_prove(product(read.shape) < product(written.shape))

@@ -101,6 +101,7 @@ from tilewright.tir import Buffer, BufferLoad
 from tilewright.tir.attrs import KEEP_WHOLE, OVERLAP_LAST, PREFETCH_DISTANCE, PREFETCH_NEXT
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
+from tilewright.tir.transform.overlap_tiles import may_be_in_place_of
 
 # With fewer steps left of those that meet an image, rows aren't joined: they'd need all of them.
 _MOST_SKIPPED = 0.5
@@ -164,7 +165,7 @@ def _is_repeatable(sch: Schedule, found: Contraction) -> bool:
     """Whether results may be written twice: nothing is read that a caller may have put there."""
     result = found.store.buffer
     read = {load.buffer for rv in found.consumers for load in loads_of(sch.get(rv))} - {result}
-    return all(buffer.ndim < result.ndim for buffer in read)
+    return not any(may_be_in_place_of(buffer, result) for buffer in read)
 
 
 def _ranked(
