@@ -182,6 +182,9 @@ def paged_attention(
     and in pages beyond that is never read. Each query sees the keys up to its own position, of
     these the last ``window_size`` if that is given. A query before the sequence gives zeros.
 
+    Numbers of pages and lengths aren't checked when it is called: those that name no page, or more
+    positions than the table has, read memory that isn't the pages'.
+
     Raises ``VerifyError`` if shapes or dtypes don't fit each other.
     """
     for name, tensor, ndim in (
