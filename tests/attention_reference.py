@@ -55,6 +55,8 @@ def paged_attention(
 ) -> np.ndarray:
     """Attention of the last positions of each sequence, whose keys and values are in pages."""
     made = []
+    table = table.clip(0, len(pages) - 1)
+    lengths = lengths.clip(0, table.shape[1] * pages.shape[3])
     for rows, own, length in zip(query, table, lengths):
         found = pages[own[: -(-length // pages.shape[3])]]
         cache = found.transpose(1, 2, 0, 3, 4).reshape(2, pages.shape[2], -1, pages.shape[4])
@@ -86,3 +88,14 @@ def paged_operands(
         if length % page_size:
             pages[own[length // page_size], :, :, length % page_size :] = np.nan
     return [query, pages, table, np.array(lengths, "int32")]
+
+
+def paged_hostile(rng: np.random.Generator, page_size: int, depth: int) -> list[np.ndarray]:
+    """As ``paged_operands``, but tables and lengths name what isn't there."""
+    arrays = paged_operands(rng, [4 * page_size] * 4, 2, (4, 2), page_size, 4, depth)
+    _, pages, table, lengths = arrays
+    np.nan_to_num(pages, copy=False)
+    table[0] = [-1, len(pages), -(1 << 31), (1 << 31) - 1]
+    table[2, 1] = len(pages) + 5
+    lengths[1:] = [4 * page_size + 1, (1 << 31) - 1, -(1 << 31)]
+    return arrays

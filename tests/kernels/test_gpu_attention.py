@@ -8,7 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from attention_reference import attention, paged_attention, paged_operands
+from attention_reference import attention, paged_attention, paged_hostile, paged_operands
 from gpu_kernel_cases import CUDA, SMALL, applied, function, kernels_of, lowered, simulated
 
 from tests.everyday import few
@@ -317,6 +317,12 @@ def test_keys_in_pages(
     most = max(-(-max(lengths) // page_size), 6)
     arrays = paged_operands(RNG, lengths, queries, heads_of, page_size, most, 8)
     check_pages(arrays, symbolic, 3e-6, window)
+
+
+@pytest.mark.parametrize(("symbolic", "queries"), [(False, 2), (True, 1)])
+def test_pages_that_are_not_there(symbolic: bool, queries: int) -> None:
+    arrays = paged_hostile(RNG, 8, 8)
+    check_pages([arrays[0][:, -queries:].copy(), *arrays[1:]], symbolic, 3e-6, None)
 
 
 @few("window", [None, 11], every=2)

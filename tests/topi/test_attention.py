@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
-from attention_reference import attention, paged_attention, paged_operands
+from attention_reference import attention, paged_attention, paged_hostile, paged_operands
 
+import tilewright
 from tilewright import te, topi
+from tilewright.ir import Var
 from tilewright.support.errors import VerifyError
 from tilewright.tir.interpreter import run
 
@@ -73,15 +76,33 @@ def test_windows(causal: str, window: int) -> None:
     check(arrays, causal_mask=causal, window_size=window)
 
 
+@pytest.mark.parametrize("hostile", [False, True])
 @pytest.mark.parametrize("window", [None, 3])
-def test_keys_in_pages(window: int | None) -> None:
-    arrays = paged_operands(RNG, [0, 1, 11], 2, (4, 2), 4, 3, 5)
+def test_keys_in_pages(window: int | None, hostile: bool) -> None:
+    if hostile:
+        arrays = paged_hostile(RNG, 4, 5)
+    else:
+        arrays = paged_operands(RNG, [0, 1, 11], 2, (4, 2), 4, 3, 5)
     tensors = [te.placeholder(a.shape, str(a.dtype), f"x{n}") for n, a in enumerate(arrays)]
     out = topi.nn.paged_attention(*tensors, window_size=window)
-    result = np.zeros(arrays[0].shape, "float32")
-    run(te.create_prim_func([*tensors, out]), *arrays, result)
+    func = te.create_prim_func([*tensors, out])
     expected = paged_attention(*arrays, window_size=window)
-    np.testing.assert_allclose(result, expected, rtol=2e-5, atol=2e-6)
+    for call in (partial(run, func), tilewright.compile(func, "native")):
+        result = np.full(arrays[0].shape, 7, "float32")
+        call(*arrays, result)
+        np.testing.assert_allclose(result, expected, rtol=2e-5, atol=2e-6)
+
+
+def test_a_cache_without_pages() -> None:
+    count = Var("n")
+    shapes: list[Any] = [(1, 2, 2, 4), (count, 2, 1, 4, 4), (1, 3), (1,)]
+    tensors = [te.placeholder(s, d) for s, d in zip(shapes, ["float32"] * 2 + ["int32"] * 2)]
+    func = te.create_prim_func([*tensors, topi.nn.paged_attention(*tensors)])
+    arrays = [normal(1, 2, 2, 4), normal(0, 2, 1, 4, 4)]
+    arrays += [np.full((1, 3), 9, "int32"), np.full(1, 12, "int32")]
+    result = np.full((1, 2, 2, 4), 7, "float32")
+    tilewright.compile(func, "native")(*arrays, result)
+    np.testing.assert_array_equal(result, 0.0)
 
 
 @pytest.mark.parametrize(

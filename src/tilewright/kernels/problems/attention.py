@@ -38,6 +38,8 @@ from tilewright.topi.nn.attention import (
     dims_of,
     heads_per_key_head,
     in_layout,
+    length_within,
+    page_within,
 )
 
 LOG2_E = math.log2(math.e)
@@ -65,7 +67,7 @@ class Pages:
     def element(self, part: int, b: Expr, head: Expr, k: Expr, d: Expr) -> Expr:
         """Elements of a key (``part`` 0) or value (1) at a position of a sequence."""
         size = self.cache.shape[3]
-        page = cast(load(self.table, b, floordiv(k, size)), "int64")
+        page = page_within(load(self.table, b, floordiv(k, size)), self.cache.shape[0])
         made: Expr = load(self.cache, page, const(part), head, floormod(k, size), d)
         return made
 
@@ -212,7 +214,7 @@ class Attention:
         """Keys of a sequence."""
         if self.pages is None:
             return self.keys
-        return cast(load(self.pages.lengths, b), self.keys.dtype)
+        return length_within(load(self.pages.lengths, b), self.keys, self.pages.cache.shape[0])
 
     def has_whole(self, size: int) -> bool:
         """Whether keys are known to be a multiple of a tile's size."""

@@ -108,6 +108,7 @@ def paged_attention(
     ``page_table`` (int32, ``[batch, most pages]``) names the pages of each sequence in order,
     ``lengths`` (int32, ``[batch]``) says how many positions it has, those of the queries included.
     Each query sees the keys up to its own position, of these the last ``window_size`` if given.
+    Numbers that name no page and lengths without room in the table are clipped.
     """
     _check_causal("BottomRight", window_size)
     for info, ndim, name in (

@@ -13,7 +13,17 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tilewright import te
-from tilewright.ir import Expr, ExprLike, and_, as_int, const, if_then_else, select
+from tilewright.ir import (
+    Expr,
+    ExprLike,
+    and_,
+    as_int,
+    const,
+    if_then_else,
+    maximum,
+    minimum,
+    select,
+)
 from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, compute, require_equal, with_conditions
@@ -182,8 +192,8 @@ def paged_attention(
     and in pages beyond that is never read. Each query sees the keys up to its own position, of
     these the last ``window_size`` if that is given. A query before the sequence gives zeros.
 
-    Numbers of pages and lengths aren't checked when it is called: those that name no page, or more
-    positions than the table has, read memory that isn't the pages'.
+    Whatever the table and the lengths hold, nothing but the pages is read: numbers that name no
+    page are clipped to those that do, and lengths to the positions that the table has room for.
 
     Raises ``VerifyError`` if shapes or dtypes don't fit each other.
     """
@@ -276,21 +286,33 @@ def define_paged_attention(
     query: Tensor, pages: Tensor, page_table: Tensor, lengths: Tensor, options: AttentionOptions
 ) -> Tensor:
     """Define the stages for operands that have been checked."""
-    _, _, heads, page_size, depth = pages.shape
+    number, _, heads, page_size, depth = pages.shape
+    most = page_table.shape[1] * page_size
+
+    def length(b: Expr) -> Expr:
+        return length_within(lengths(b), most, number)
 
     def read(part: int) -> Callable[..., Any]:
         def element(b: Expr, h: Expr, j: Expr, d: Expr) -> Any:
-            page = page_table(b, j // page_size)
+            page = page_within(page_table(b, j // page_size), number)
             within = pages(page, part, h, j % page_size, d)
-            return if_then_else(j < lengths(b), within, const(0.0, pages.dtype))
+            return if_then_else(j < length(b), within, const(0.0, pages.dtype))
 
         return element
 
-    most = page_table.shape[1] * page_size
-    cache = _Cache(
-        heads, most, depth, read(0), read(1), lambda b: cast_expr(lengths(b), most.dtype)
-    )
+    cache = _Cache(heads, most, depth, read(0), read(1), length)
     return _define(query, cache, None, options)
+
+
+def page_within(page: Expr, number: Expr) -> Expr:
+    """The page that an entry of the table names, of ``number`` pages, as int64."""
+    return maximum(minimum(cast_expr(page, "int64"), cast_expr(number, "int64") - 1), 0)
+
+
+def length_within(length: Expr, most: Expr, number: Expr) -> Expr:
+    """The positions of a sequence: ``most`` are in its table, and none if there are no pages."""
+    room = select(number > 0, most, const(0, most.dtype))
+    return maximum(minimum(cast_expr(length, most.dtype), room), 0)
 
 
 @dataclass(frozen=True)
