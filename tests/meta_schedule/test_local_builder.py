@@ -8,7 +8,7 @@ import pickle
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -291,3 +291,107 @@ def test_what_a_subclass_builds_is_what_each_is() -> None:
             return [BuilderResult(None, "own", "build") for _ in inputs]
 
     assert [x.error for x in Own(overlap=True).build_each(inputs(2))] == ["own", "own"]
+
+
+# ---- inputs that are made one by one -------------------------------------------------------------
+
+
+def until(condition: Callable[[], bool]) -> bool:
+    """Wait up to 20 s for a condition."""
+    end = time.monotonic() + 20
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.01)
+    return condition()
+
+
+def test_inputs_are_compiled_while_others_are_made(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(local.host, "core_count", lambda: 2)
+
+    def build(candidate: BuilderInput) -> Module:
+        (tmp_path / str(number_of(candidate))).touch()
+        return driver.compile(candidate.mod, candidate.target)
+
+    builder, seen = LocalBuilder(2, f_build=build), []
+
+    def made() -> Iterator[BuilderInput]:
+        assert not builder.is_building
+        for candidate in inputs(10):
+            yield candidate
+            if number_of(candidate) == 4:  # enough for a process, which knows nothing of the rest
+                seen.append(builder.is_building)
+                assert until(lambda: len(list(tmp_path.iterdir())) >= 4)
+
+    results = list(builder.build_each(made()))
+    assert seen == [True] and not builder.is_building
+    for number, result in enumerate(results):
+        check(result.module, number)
+    assert len(results) == 10
+
+
+def test_one_core_makes_all_inputs_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local.host, "core_count", lambda: 1)
+    builder = LocalBuilder()
+
+    def made() -> Iterator[BuilderInput]:
+        for candidate in inputs(9):
+            assert not builder.is_building
+            yield candidate
+
+    for number, result in enumerate(builder.build_each(made())):
+        check(result.module, number)
+
+
+@pytest.mark.parametrize("cores", [1, 2, 3, 16])
+@pytest.mark.parametrize("count", [0, 1, 4, 5, 23])
+def test_results_do_not_depend_on_when_inputs_come(
+    monkeypatch: pytest.MonkeyPatch, cores: int, count: int
+) -> None:
+    monkeypatch.setattr(local.host, "core_count", lambda: cores)
+    module = driver.compile(add_constant(0.0), TARGET)
+
+    def build(candidate: BuilderInput) -> Module:
+        number = number_of(candidate)
+        if number % 7 == 3:
+            abort()
+        if number % 5 == 4:
+            raise LowerError(f"number {number}")
+        return module
+
+    def slowly() -> Iterator[BuilderInput]:
+        for candidate in inputs(count):
+            time.sleep(0.002)
+            yield candidate
+
+    def outcome(found: Iterable[BuilderResult]) -> list[tuple[str | None, str | None]]:
+        return [(item.reason, item.error) for item in found]
+
+    builder = LocalBuilder(3, f_build=build)
+    assert outcome(builder.build_each(slowly())) == outcome(builder.build(inputs(count)))
+
+
+def test_a_search_that_fails_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local.host, "core_count", lambda: 2)
+
+    def build(candidate: BuilderInput) -> Module:
+        time.sleep(60)
+        return driver.compile(candidate.mod, candidate.target)
+
+    def made() -> Iterator[BuilderInput]:
+        yield from inputs(6)
+        raise LowerError("no more")
+
+    before, builder = processes(), LocalBuilder(2, f_build=build)
+    start = time.monotonic()
+    with pytest.raises(LowerError, match="no more"):
+        list(builder.build_each(made()))
+    assert not builder.is_building and len(processes()) == len(before)
+    assert time.monotonic() - start < 30
+
+
+def test_parameters_are_refused_before_anything_is_built() -> None:
+    candidate = replace(inputs(1)[0], params={"B": np.zeros(8, "float32")})
+    for ask in (LocalBuilder().build, lambda items: list(LocalBuilder().build_each(items))):
+        with pytest.raises(TuneError, match="binds no params"):
+            ask([candidate])

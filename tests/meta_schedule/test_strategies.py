@@ -13,7 +13,12 @@ from tilewright.meta_schedule import TuneContext
 from tilewright.meta_schedule.cost_model import CostModel
 from tilewright.meta_schedule.feature import candidate_evaluation
 from tilewright.meta_schedule.runner import RunnerResult
-from tilewright.meta_schedule.search_strategy import CoordinateDescent, Exhaustive, ReplayFunc
+from tilewright.meta_schedule.search_strategy import (
+    CoordinateDescent,
+    EvolutionarySearch,
+    Exhaustive,
+    ReplayFunc,
+)
 from tilewright.meta_schedule.search_strategy.tile_options import (
     count_covering,
     count_tiles,
@@ -115,6 +120,39 @@ def test_a_function_is_run_anew_for_each_candidate(target: Target, same_result: 
     for item in found:
         same_result(func, item.sch.mod)
     assert len({structural_hash(item.sch.mod) for item in found}) == 4
+
+
+@pytest.mark.parametrize("strategy", ["evolutionary", "replay-trace", "coordinate-descent"])
+@pytest.mark.parametrize("rules", [False, True])
+@pytest.mark.parametrize("count", [1, 4, 12])
+def test_candidates_that_come_one_by_one_are_the_same(
+    target: Target, strategy: str, rules: bool, count: int
+) -> None:
+    def batches(one_by_one: bool) -> list[list[str]]:
+        made = TuneContext(
+            matmul(16, 16, 16), target=target, search_strategy=strategy, start_from_rules=rules
+        )
+        made.pre_tuning(max_trials=1000, cost_model=CostModel.create("analytic"))
+        ask = made.each_measure_candidate if one_by_one else made.generate_measure_candidates
+        found = []
+        for _ in range(2):
+            batch = list(ask(count))
+            times = [RunnerResult((1e-6 * (3 + len(found) + n % 4),)) for n in range(len(batch))]
+            made.notify_runner_results(batch, times)
+            found.append([structural_hash(item.sch.mod) for item in batch])
+        return found
+
+    assert batches(True) == batches(False)
+    assert 0 < len(batches(True)[0]) <= count
+
+
+def test_a_subclass_says_which_candidates_there_are(target: Target) -> None:
+    class Half(EvolutionarySearch):
+        def generate_measure_candidates(self, count: int | None = None) -> list[Any]:
+            return super().generate_measure_candidates(count)[::2]
+
+    context = context_of(matmul(16, 16, 16), target, "post-order-apply", Half())
+    assert len(list(context.each_measure_candidate(12))) == 6
 
 
 def test_replaying_is_repeatable(target: Target) -> None:

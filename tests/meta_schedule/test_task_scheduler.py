@@ -331,9 +331,9 @@ def test_candidates_are_measured_while_later_ones_are_built() -> None:
 
     class Overlapping(FakeBuilder):
         def build_each(
-            self, inputs: Sequence[BuilderInput]
+            self, inputs: Iterable[BuilderInput]
         ) -> Generator[BuilderResult, None, None]:
-            for result in self.build(inputs):
+            for result in self.build(list(inputs)):
                 happened.append("built")
                 yield result
 

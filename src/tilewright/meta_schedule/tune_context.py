@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from tilewright import dlight
 from tilewright.ir import IRModule
@@ -150,39 +149,51 @@ class TuneContext(Task):
         choices and the search: whichever has the faster candidate so far gets more, and a search
         that is far behind gets nothing more.
         """
+        return list(self.each_measure_candidate(count))
+
+    def each_measure_candidate(self, count: int | None = None) -> Iterator[MeasureCandidate]:
+        """Yield the same, each as soon as it is made."""
         count = self.num_trials_per_iter if count is None else count
         rules, search = self.rule_choices, self.search_strategy
         if rules is None:
-            return self._searched(count)
+            yield from search.each_measure_candidate(count)
+            return
+        made = 0
+
+        def counted(found: Iterable[MeasureCandidate]) -> Iterator[MeasureCandidate]:
+            nonlocal made
+            for candidate in found:
+                made += 1
+                yield candidate
+
         if not rules.seconds:
-            by_rule = rules.candidates(1)
-            first = [*by_rule, *self._from_others((count - len(by_rule)) // 2)]
-            if count <= FIRST_BATCH and (few := [*first, *rules.candidates(count - len(first))]):
-                return few  # a search is worth its time for more of them
-            left = max(1, round(_FIRST_SHARE * count)) - len(first)
-            first += rules.candidates(left) if left > 0 else []
-            rest = count - len(first)
-            rest = min(rest, max(1, round((1 - _FIRST_SHARE) * count))) if first else rest
-            return [*first, *(self._searched(rest) if rest else ())]
+            yield from counted(rules.each_candidate(1))
+            yield from counted(self._from_others((count - made) // 2))
+            if count <= FIRST_BATCH:
+                yield from counted(rules.each_candidate(count - made))
+                if made:
+                    return  # a search is worth its time for more of them
+            yield from counted(rules.each_candidate(max(1, round(_FIRST_SHARE * count)) - made))
+            rest = count - made
+            rest = min(rest, max(1, round((1 - _FIRST_SHARE) * count))) if made else rest
+            if rest:
+                yield from search.each_measure_candidate(rest)
+            return
         tried = list(search.times.values())  # those that failed have infinity
         best = min(tried, default=math.inf)
         if len(tried) >= FIRST_BATCH and best > _FAR_BEHIND * rules.best_seconds:
             self.logger.info(
                 "task %s: the search is far behind what the rules make", self.task_name
             )
-            return rules.candidates(count)
+            yield from rules.each_candidate(count)
+            return
         ahead = rules.best_seconds <= best
-        first = rules.candidates(max(1, round(count * (0.75 if ahead else 0.25))))
-        found = self._searched(count - len(first)) if len(first) < count else []
-        more = rules.candidates(count - len(first) - len(found)) if first else []
-        return [*first, *found, *more]
-
-    def _searched(self, count: int) -> list[MeasureCandidate]:
-        """Ask the search; one that takes no ``count`` gives as many as it likes."""
-        ask: Callable[..., list[MeasureCandidate] | None]
-        ask = self.search_strategy.generate_measure_candidates
-        made = ask(count) if inspect.signature(ask).parameters else ask()
-        return list(made or ())
+        yield from counted(rules.each_candidate(max(1, round(count * (0.75 if ahead else 0.25)))))
+        by_rule = made
+        if made < count:
+            yield from counted(search.each_measure_candidate(count - made))
+        if by_rule:
+            yield from rules.each_candidate(count - made)
 
     def find_similar(self, database: Database) -> None:
         """Look for records of similar programs, once.

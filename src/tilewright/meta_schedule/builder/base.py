@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -66,13 +66,19 @@ class Builder:
         """Compile all inputs; one result each, in order. Never raises for a single candidate."""
         raise NotImplementedError(f"{type(self).__name__} must define build")
 
-    def build_each(self, inputs: Sequence[BuilderInput]) -> Generator[BuilderResult, None, None]:
+    def build_each(self, inputs: Iterable[BuilderInput]) -> Generator[BuilderResult, None, None]:
         """Compile all inputs; yield one result each, in order.
 
-        All are there before the first is given, unless a kind of builder goes on meanwhile.
+        Inputs may be made one by one: all are taken before the first result is given. All results
+        are there before that, too, unless a kind of builder goes on meanwhile.
         """
-        for result in self.build(inputs):
+        for result in self.build(list(inputs)):
             yield result.loaded()
+
+    @property
+    def is_building(self) -> bool:
+        """Whether inputs are being compiled while more of them are made."""
+        return False
 
     def close(self) -> None:
         """Release processes and machines; the builder takes them again when used."""

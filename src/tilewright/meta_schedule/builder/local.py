@@ -1,8 +1,9 @@
 """Compiles candidates in forked processes of this machine.
 
-Workers are forked for each batch, so they inherit the candidates without serialisation, and nothing
-is compiled in this process. They read candidate indices from one pipe and answer through another. A
-worker that crashes or exceeds the deadline loses only its candidate: a new one is forked.
+Workers are forked for the candidates that are there, so they inherit them without serialisation,
+and nothing is compiled in this process. They read candidate indices from one pipe and answer
+through another. A worker that crashes or exceeds the deadline loses only its candidate: a new one
+is forked.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ _PATIENCE, _RESULTS, _LEAST_SECONDS = 4.0, 2, 2.0
 
 # Machines with fewer cores build and measure by turns: a build disturbs what is measured there.
 _FEWEST_CORES = 4
+# While more inputs are made, a process is forked for so many: that takes as long as making one.
+_FEWEST_TOGETHER = 4
 # Milliseconds to wait for answers at once, and bytes of them that wait for us.
 _WAIT, _PIPE_BYTES = 50, 1 << 20
 
@@ -78,15 +81,6 @@ def with_texts(
     return module.with_sources({kind: _Text(build, candidate, kind) for kind in kinds})
 
 
-@dataclass
-class _Worker:
-    pid: int
-    pipe: int
-    data: bytearray = field(default_factory=bytearray)
-    busy_with: int | None = None
-    since: float = 0.0
-
-
 class LocalBuilder(Builder):
     """``max_workers`` processes (default: the machine's cores), ``timeout_sec`` per candidate.
 
@@ -115,6 +109,7 @@ class LocalBuilder(Builder):
         total = physical_memory()
         share = None if total is None else max(_LEAST_MEMORY, total // 2 // self.max_workers)
         self.memory_bytes = memory_bytes or share
+        self._builds: _Builds | None = None
         if self.max_workers < 1 or timeout_sec <= 0:
             raise TuneError("LocalBuilder needs at least one worker and a positive timeout")
 
@@ -123,27 +118,57 @@ class LocalBuilder(Builder):
 
         Raises ``TuneError`` for ``params``: programs have their constants as arguments.
         """
-        if not build_inputs:
-            return []
-        if any(item.params for item in build_inputs):
-            raise TuneError("LocalBuilder binds no params: give a builder of your own")
-        return list(_Batch(self, build_inputs, self.max_workers).each())
+        return list(self._each(build_inputs, 0))
 
-    def build_each(self, inputs: Sequence[BuilderInput]) -> Generator[BuilderResult, None, None]:
-        """Compile all inputs; yield one result each, in order; see ``overlap``."""
-        workers = self._beside(inputs)
-        yield from _Batch(self, inputs, workers).each() if workers else self.build(inputs)
+    def build_each(self, inputs: Iterable[BuilderInput]) -> Generator[BuilderResult, None, None]:
+        """Compile all inputs; yield one result each, in order; see ``overlap``.
+
+        While inputs are still being made, those that are there are compiled on the other cores.
+        """
+        if type(self).build is LocalBuilder.build:
+            yield from self._each(inputs, None)
+        else:
+            yield from self.build(list(inputs))  # a subclass says how it is done
+
+    @property
+    def is_building(self) -> bool:
+        """Whether processes compile inputs now."""
+        return self._builds is not None and bool(self._builds.workers)
+
+    def _each(
+        self, inputs: Iterable[BuilderInput], beside: int | None
+    ) -> Generator[BuilderResult, None, None]:
+        """Compile inputs, in ``beside`` processes while results are used (``None``: see there)."""
+        builds = self._builds = _Builds(self)
+        come_slowly = not isinstance(inputs, Sequence)
+        try:
+            for candidate in inputs:
+                if candidate.params:
+                    raise TuneError("LocalBuilder binds no params: give a builder of your own")
+                builds.add(candidate)
+                if come_slowly:
+                    most = self._beside([candidate]) or min(self.max_workers, _other_cores())
+                    builds.advance(most, _FEWEST_TOGETHER)
+            beside = self._beside(builds.inputs) if beside is None else beside
+            yield from builds.each(beside or self.max_workers, all_first=not beside)
+        finally:
+            builds.close()
+            if self._builds is builds:
+                self._builds = None
 
     def _beside(self, inputs: Sequence[BuilderInput]) -> int:
         """Return how many processes may build while candidates are measured; 0 if none."""
-        is_own = type(self).build is LocalBuilder.build  # else a subclass says how it is done
-        if self.overlap is False or not inputs or not is_own:
+        if self.overlap is False or not inputs:
             return 0
-        cores = host.core_count()
-        spare = cores - max(candidate.target.num_cores for candidate in inputs) - 1
-        if self.overlap is None and (cores < _FEWEST_CORES or spare < 1):
+        spare = _other_cores() - max(candidate.target.num_cores for candidate in inputs)
+        if self.overlap is None and (host.core_count() < _FEWEST_CORES or spare < 1):
             return 0
         return max(1, min(self.max_workers, spare))
+
+
+def _other_cores() -> int:
+    """Return the number of cores that this process doesn't need itself."""
+    return host.core_count() - 1
 
 
 def _warm_up(target: Target) -> None:
@@ -152,56 +177,105 @@ def _warm_up(target: Target) -> None:
         import llvmlite.binding  # noqa: F401  (optional at import time, needed by all workers)
 
 
-class _Batch:
-    def __init__(self, builder: LocalBuilder, inputs: Sequence[BuilderInput], count: int) -> None:
+@dataclass
+class _Share:
+    """Inputs that processes were forked for: these read their numbers from a pipe."""
+
+    numbers: range
+    jobs_read: int
+    jobs_write: int
+    queued: int = 0
+
+
+@dataclass
+class _Worker:
+    pid: int
+    pipe: int
+    share: _Share
+    data: bytearray = field(default_factory=bytearray)
+    busy_with: int | None = None
+    since: float = 0.0
+
+
+class _Builds:
+    """Inputs that come one by one, and the processes that compile them.
+
+    A process knows the inputs that were there when it was forked. So those that have come since the
+    last time are a share of their own, which one or several processes are forked for.
+    """
+
+    def __init__(self, builder: LocalBuilder) -> None:
         self.builder = builder
-        self.inputs = inputs
-        self.count = count
-        self.results: list[BuilderResult | None] = [None] * len(inputs)
+        self.inputs: list[BuilderInput] = []
+        self.results: list[BuilderResult | None] = []
         self.workers: dict[int, _Worker] = {}
-        self.jobs_read, self.jobs_write = os.pipe()
+        self.shares: list[_Share] = []
         # Processes that may end without a candidate to blame before we give up on new ones.
         self.spare = builder.max_workers
 
-    def each(self) -> Generator[BuilderResult, None, None]:
-        """Build everything; yield results in order, as soon as they are there."""
-        missing = BuilderResult(None, "the build process ended without an answer", "build-crash")
-        for target in {candidate.target for candidate in self.inputs}:
-            _warm_up(target)
-        try:
-            os.set_blocking(self.jobs_write, False)
-            queued = 0
-            for _ in range(min(self.count, len(self.inputs))):
-                self.fork()
-            for number in range(len(self.inputs)):
-                queued = self.feed(queued)
-                self.poll(0)  # whoever has waited for room in a pipe goes on
-                while self.results[number] is None and self.workers:
-                    queued = self.feed(queued)
-                    self.poll(_WAIT)
-                yield self.results[number] or missing
-        finally:
-            for worker in list(self.workers.values()):
-                self.bury(worker, kill=True)
-            for pipe in (self.jobs_read, self.jobs_write):
-                if pipe >= 0:
-                    os.close(pipe)
+    def add(self, candidate: BuilderInput) -> None:
+        """Take an input."""
+        self.inputs.append(candidate)
+        self.results.append(None)
 
-    def feed(self, queued: int) -> int:
-        """Write indices to the pipe while it accepts them; close it after the last."""
-        while self.jobs_write >= 0:
-            if queued == len(self.inputs):
-                os.close(self.jobs_write)
-                self.jobs_write = -1
+    def each(self, count: int, *, all_first: bool) -> Generator[BuilderResult, None, None]:
+        """Build what is left in ``count`` processes; yield results in order."""
+        missing = BuilderResult(None, "the build process ended without an answer", "build-crash")
+        if all_first:
+            for number in range(len(self.inputs)):
+                self.wait(number, count)
+        for number in range(len(self.inputs)):
+            yield self.wait(number, count) or missing
+
+    def wait(self, number: int, count: int) -> BuilderResult | None:
+        """Return a result when it is there; ``None`` if nobody is left who could give it."""
+        self.advance(count, 1)  # whoever has waited for room in a pipe goes on
+        while self.results[number] is None and self._may_come(number):
+            self.poll(_WAIT)
+            self.advance(count, 1)
+        return self.results[number]
+
+    def _may_come(self, number: int) -> bool:
+        if not self.shares or number >= self.shares[-1].numbers.stop:
+            return True
+        return any(number in worker.share.numbers for worker in self.workers.values())
+
+    def advance(self, most: int, fewest: int) -> None:
+        """Read answers; fork for ``fewest`` new inputs, up to ``most`` processes in all."""
+        for share in self.shares:
+            self.feed(share)
+        self.poll(0)
+        begun = self.shares[-1].numbers.stop if self.shares else 0
+        new = len(self.inputs) - begun
+        if new >= fewest and len(self.workers) < most:
+            for target in {candidate.target for candidate in self.inputs[begun:]}:
+                _warm_up(target)
+            share = _Share(range(begun, len(self.inputs)), *os.pipe())
+            os.set_blocking(share.jobs_write, False)
+            self.shares.append(share)
+            self.feed(share)
+            for _ in range(min(most - len(self.workers), -(-new // fewest))):
+                self.fork(share)
+        for share in self.shares if fewest == 1 else ():
+            own = sum(worker.share is share for worker in self.workers.values())
+            left = sum(self.results[number] is None for number in share.numbers) if own else 0
+            for _ in range(min(left - own, most - len(self.workers))):
+                self.fork(share)
+
+    def feed(self, share: _Share) -> None:
+        """Write numbers to a share's pipe while it accepts them; close it after the last."""
+        while share.jobs_write >= 0:
+            if share.queued == len(share.numbers):
+                os.close(share.jobs_write)
+                share.jobs_write = -1
                 break
             try:
-                os.write(self.jobs_write, _NUMBER.pack(queued))
+                os.write(share.jobs_write, _NUMBER.pack(share.numbers[share.queued]))
             except BlockingIOError:
                 break
-            queued += 1
-        return queued
+            share.queued += 1
 
-    def fork(self) -> None:
+    def fork(self, share: _Share) -> None:
         """Start a worker."""
         read_end, write_end = os.pipe()
         with suppress(OSError, AttributeError):  # else it has to wait for us more often
@@ -212,13 +286,13 @@ class _Batch:
         try:
             pid = os.fork()
             if pid == 0:
-                self.child(read_end, write_end, allowed)
+                self.child(share, read_end, write_end, allowed)
             os.close(write_end)
-            self.workers[read_end] = _Worker(pid, read_end)
+            self.workers[read_end] = _Worker(pid, read_end, share)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, allowed)
 
-    def child(self, read_end: int, pipe: int, allowed: Iterable[int]) -> None:
+    def child(self, share: _Share, read_end: int, pipe: int, allowed: Iterable[int]) -> None:
         """Work until no candidate is left; never returns."""
         status = 1
         try:
@@ -227,12 +301,13 @@ class _Batch:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, allowed)
             os.close(read_end)
-            if self.jobs_write >= 0:
-                os.close(self.jobs_write)
+            for other in self.shares:
+                if other.jobs_write >= 0:
+                    os.close(other.jobs_write)
             limit_memory(self.builder.memory_bytes)
             gc.freeze()  # what the parent has made: collections here needn't look at it
             keep_switches()
-            while len(number := os.read(self.jobs_read, _NUMBER.size)) == _NUMBER.size:
+            while len(number := os.read(share.jobs_read, _NUMBER.size)) == _NUMBER.size:
                 (index,) = _NUMBER.unpack(number)
                 os.write(pipe, _HEADER.pack(index, _BEGUN))
                 signal.setitimer(signal.ITIMER_REAL, 2 * self.builder.timeout_sec + 5)
@@ -293,7 +368,7 @@ class _Batch:
                 text = f"compiling took longer than {limit:.3g} s"
                 self.results[index] = BuilderResult(None, text, "build-timeout", now - worker.since)
                 self.bury(worker, kill=True)
-                self.fork()
+                self.fork(worker.share)
 
     def receive(self, worker: _Worker) -> None:
         """Receive a worker's message, or notice its end."""
@@ -304,10 +379,10 @@ class _Batch:
             if index is not None and self.results[index] is None:
                 text = f"the build process died ({_death(status)})"
                 self.results[index] = BuilderResult(None, text, "build-crash")
-                self.fork()
+                self.fork(worker.share)
             elif status != 0 and self.spare > 0:
                 self.spare -= 1
-                self.fork()
+                self.fork(worker.share)
             return
         worker.data += data
         while len(worker.data) >= _HEADER.size:
@@ -333,6 +408,15 @@ class _Batch:
         os.close(worker.pipe)
         del self.workers[worker.pipe]
         return status
+
+    def close(self) -> None:
+        """End the processes."""
+        for worker in list(self.workers.values()):
+            self.bury(worker, kill=True)
+        for share in self.shares:
+            for pipe in (share.jobs_read, share.jobs_write):
+                if pipe >= 0:
+                    os.close(pipe)
 
 
 def _death(status: int) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -122,6 +123,14 @@ class SearchStrategy:
         may take no ``count``.
         """
         raise NotImplementedError(f"{type(self).__name__} must define generate_measure_candidates")
+
+    def each_measure_candidate(self, count: int | None = None) -> Iterator[MeasureCandidate]:
+        """Yield what ``generate_measure_candidates`` returns, each as soon as it is made.
+
+        Here that is when all are: a kind of strategy may do better.
+        """
+        ask: Callable[..., list[MeasureCandidate] | None] = self.generate_measure_candidates
+        yield from (ask(count) if inspect.signature(ask).parameters else ask()) or ()
 
     def notify_runner_results(
         self, measure_candidates: Sequence[MeasureCandidate], results: Sequence[RunnerResult]

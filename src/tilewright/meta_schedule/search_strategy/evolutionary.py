@@ -9,6 +9,7 @@ biased model.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,15 +87,27 @@ class EvolutionarySearch(SearchStrategy):
 
     def generate_measure_candidates(self, count: int | None = None) -> list[MeasureCandidate]:
         """Search, and return the most promising candidates that were not measured yet."""
-        count = self._wanted(count)
+        return list(self._found(self._wanted(count)))
+
+    def each_measure_candidate(self, count: int | None = None) -> Iterator[MeasureCandidate]:
+        """Search, and yield them while they are replayed."""
+        own = (
+            type(self).generate_measure_candidates is EvolutionarySearch.generate_measure_candidates
+        )
+        # Else a subclass says which there are.
+        yield from (
+            self._found(self._wanted(count)) if own else super().each_measure_candidate(count)
+        )
+
+    def _found(self, count: int) -> Iterator[MeasureCandidate]:
         if not self.variants or count < 1:
-            return []
+            return
         size = min(self.population_size, max(_LEAST_POPULATION, _PER_CANDIDATE * count))
         groups = self._initial(size)
         initial = dict(groups)
         for _ in range(self.genetic_num_iters):
             groups = self._generation(groups, size)
-        return self._select(groups, initial, count)
+        yield from self._select(groups, initial, count)
 
     def post_tuning(self) -> None:
         """Release the task."""
@@ -240,7 +253,7 @@ class EvolutionarySearch(SearchStrategy):
     # ---- what gets measured -------------------------------------------------------------------
     def _select(
         self, groups: dict[int, Group], initial: dict[int, Group], count: int
-    ) -> list[MeasureCandidate]:
+    ) -> Iterator[MeasureCandidate]:
         random_count = max(1, round(count * self.eps_greedy)) if count > 2 else 0
         trained = self.cost_model is not None and self.cost_model.trained
         made: list[MeasureCandidate] = []
@@ -249,20 +262,19 @@ class EvolutionarySearch(SearchStrategy):
             by_best = sorted(groups, key=lambda n: -float(groups[n].scores.max()))
             for number in by_best[: max(1, count // 2)]:
                 best = self._ranked({number: groups[number]}, 0.0)
-                self._measure(made, best, len(made) + 1, tries=_TRIES)
+                yield from self._measure(made, best, len(made) + 1, tries=_TRIES)
         # A little noise keeps a batch from being variations of one candidate.
         ranked = self._ranked(groups, 0.1 if trained else 0.4)
-        self._measure(made, ranked, count - random_count)
+        yield from self._measure(made, ranked, count - random_count)
         # Random ones from the better part: what a model calls hopeless costs most to measure.
         better = {
             number: group.take(group.scores >= np.quantile(group.scores, 0.75))
             for number, group in initial.items()
         }
         pool = self._ranked(better, None)
-        self._measure(made, pool, count)
+        yield from self._measure(made, pool, count)
         for rest in (ranked, self._ranked(initial, None)):
-            self._measure(made, rest, count, alike=True)
-        return made
+            yield from self._measure(made, rest, count, alike=True)
 
     def _ranked(
         self, groups: dict[int, Group], noise: float | None
@@ -290,8 +302,8 @@ class EvolutionarySearch(SearchStrategy):
         *,
         alike: bool = False,
         tries: int | None = None,
-    ) -> None:
-        """Replay candidates in order until there are ``count``, or ``tries`` were refused.
+    ) -> Iterator[MeasureCandidate]:
+        """Replay candidates in order until ``count`` are made, or ``tries`` were refused.
 
         Candidates with equal features are mostly the same program, so unless ``alike`` only one of
         them is replayed.
@@ -314,6 +326,7 @@ class EvolutionarySearch(SearchStrategy):
                 refused += 1
             else:
                 made.append(candidate)
+                yield candidate
 
 
 def _joined(a: Group, b: Group) -> Group:

@@ -74,9 +74,13 @@ class RuleChoices:
 
     def candidates(self, count: int) -> list[MeasureCandidate]:
         """Return up to ``count`` untried candidates, the most promising first."""
-        made: list[MeasureCandidate] = []
+        return list(self.each_candidate(count))
+
+    def each_candidate(self, count: int) -> Iterator[MeasureCandidate]:
+        """Yield up to ``count`` untried candidates, the most promising first."""
+        made = 0
         for wanted in self._proposals():
-            if len(made) >= count:
+            if made >= count:
                 break
             if wanted in self.seconds:
                 continue
@@ -91,13 +95,12 @@ class RuleChoices:
                 self._programs.add(program)
             elif program not in self._programs:
                 self._programs.add(program)
-                made.append(
-                    MeasureCandidate(
-                        sch, self.args_info, by_rule=not wanted, origin=_described(wanted)
-                    )
+                made += 1
+                candidate = MeasureCandidate(
+                    sch, self.args_info, by_rule=not wanted, origin=_described(wanted)
                 )
-                self._issued[made[-1]] = wanted
-        return made
+                self._issued[candidate] = wanted
+                yield candidate
 
     def claim(self, sch: Schedule) -> bool:
         """Whether a schedule from elsewhere is new; from then on it is not proposed here."""

@@ -7,6 +7,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from itertools import chain, islice
 from typing import Any, ClassVar, Literal
 
@@ -50,6 +51,16 @@ _MOST_LINES = 1 << 14
 _TOP, _FEW_ROUNDS = 6, 4
 # What a trial takes, in seconds, before that is known.
 _TRIAL_SECONDS = 0.2
+
+
+def _timed(candidates: Iterator[MeasureCandidate], builder: Builder) -> Iterator[MeasureCandidate]:
+    """Yield candidates; note how long they take to make, and whether others are built meanwhile."""
+    while True:
+        with Profiler.timeit("searching while building" if builder.is_building else "searching"):
+            candidate = next(candidates, None)
+        if candidate is None:
+            return
+        yield candidate
 
 
 class TaskScheduler:
@@ -304,25 +315,33 @@ class TaskScheduler:
         start = time.monotonic()
         context = task.context
         task.asked = count
-        session.progress.working(task, "searching")
-        with Profiler.timeit("searching"):
-            candidates = context.generate_measure_candidates(count)
-        if not candidates:
-            logger.info("task %s: the design space is exhausted", task.name)
-            self._finish(task)
-            return 0
-        past = [self._remembered(task, candidate, session) for candidate in candidates]
-        new = [candidate for candidate, known in zip(candidates, past) if known is None]
-        session.progress.working(task, "building")
-        builds = session.builder.build_each(
-            [BuilderInput(c.sch.mod, context.target, max_lines=_MOST_LINES) for c in new]
-        )
+        candidates: list[MeasureCandidate] = []
+        past: list[RunnerResult | None] = []
+        new: list[MeasureCandidate] = []
+        rest = ExitStack()  # what the builder still takes when all candidates are there
+
+        def inputs() -> Iterator[BuilderInput]:
+            session.progress.working(task, "searching")
+            for candidate in _timed(context.each_measure_candidate(count), session.builder):
+                candidates.append(candidate)
+                past.append(self._remembered(task, candidate, session))
+                if past[-1] is None:
+                    new.append(candidate)
+                    yield BuilderInput(candidate.sch.mod, context.target, max_lines=_MOST_LINES)
+            session.progress.working(task, "building")
+            rest.enter_context(Profiler.timeit("building"))  # all, or what can't go on meanwhile
+
+        builds = session.builder.build_each(inputs())
         results: list[RunnerResult] = []
         measured_now: list[Trial] = []
         failed = None
         try:
-            with Profiler.timeit("building"):  # all, or what can't go on meanwhile
+            with rest:
                 built = chain(list(islice(builds, 1)), builds)
+            if not candidates:
+                logger.info("task %s: the design space is exhausted", task.name)
+                self._finish(task)
+                return 0
             session.progress.working(task, "measuring")
             with Profiler.timeit("measuring"):
                 best = task.best_seconds if math.isfinite(task.best_seconds) else None
