@@ -207,7 +207,8 @@ PIPELINE_ORDER = register_annotation(
 PIPELINE_ASYNC_STAGES = register_annotation(
     "software_pipeline_async_stages",
     list_of(COUNT),
-    means="Stages of the pipeline whose copies are not waited for at once.",
+    means="Stages of the pipeline whose copies, or products by warpgroups, are not waited for at "
+    "once.",
     read_by=("tir.transform.inject_software_pipeline",),
 )
 PIPELINE_FUSE = register_annotation(

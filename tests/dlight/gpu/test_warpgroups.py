@@ -21,6 +21,8 @@ from tilewright.scheduling.gpu import (
     rank_warpgroup_tiles,
     schedule_warpgroup_tiles,
 )
+from tilewright.script import parse
+from tilewright.support.errors import RunError
 from tilewright.target import Target
 from tilewright.tir import PrimFunc, Schedule
 from tilewright.tir.interpreter import run, simulate
@@ -81,6 +83,27 @@ def test_products(name: str) -> None:
     report = agrees(module, m, n, k, turned, dtype)
     assert report.bank_conflicts == 0
     assert all(item.spill_bytes == 0 for item in compiled(module, HOPPER).values())
+
+
+def test_products_are_waited_for_while_the_next_ones_run() -> None:
+    text = lowered(product(4096, 4096, 4096)).script()
+    loop = text[text.index("for ax3_0 in range(61)") :]
+    loop = loop[: loop.index("ptx_wgmma_wait_group")]
+    # One barrier for a step: what products read is overwritten two steps later.
+    assert loop.count("storage_sync") == 1 and "ptx_wgmma_commit_group" in loop
+    assert text.count("T.ptx_wgmma_wait_group(1)") == 3
+    assert text.count("T.ptx_wgmma_wait_group(0)") == 1
+    # Sums go to shared memory, and from there to the result, all threads at once.
+    assert text[text.rindex("ptx_wgmma_wait_group(0)") :].count("storage_sync") == 2
+
+
+@pytest.mark.parametrize("wait", ["T.ptx_wgmma_wait_group(0)", "T.ptx_wgmma_wait_group(1)"])
+def test_a_missing_wait_for_products_is_reported(wait: str) -> None:
+    text = lowered(product(64, 64, 512)).script()
+    assert wait in text
+    broken = text.replace(f"T.evaluate({wait})", "T.evaluate(T.ptx_wgmma_wait_group(2))")
+    with pytest.raises(RunError, match=r"race|without waiting|nothing has written"):
+        agrees(parse(broken), 64, 64, 512, (False, True), "float16")
 
 
 @pytest.mark.slow

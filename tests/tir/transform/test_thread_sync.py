@@ -159,3 +159,36 @@ def test_vectors_count_by_lanes() -> None:
     body = "S[t * 4 : t * 4 + 4] = A[0:4]\nB[t] = S[t * 4 + {}]"
     assert barriers(step(body.format(3))) == 0
     assert barriers(step(body.replace("t * 4 + {}", "t * 3"))) == 1
+
+
+@pytest.mark.parametrize(("distance", "count"), [(2, 1), (4, 2)])
+def test_stages_of_a_buffer_are_told_apart_whatever_their_size(distance: int, count: int) -> None:
+    """Too many places to count them all: bounds tell that stages don't meet."""
+    text = f"""
+@T.prim_func
+def main(A: T.Buffer((1 << 20,), "float32"), B: T.Buffer((1 << 20,), "float32")):
+    for t in T.thread_binding(16, thread="threadIdx.x"):
+        S = T.allocate((1 << 18,), "float32", scope="shared")
+        for i in range(8):
+            T.evaluate(T.storage_sync("shared", dtype="void"))
+            for j in range(4096):
+                B[i * 65536 + j * 16 + t] = S[i % 4 * 65536 + j * 16 + 15 - t]
+            for j in range(4096):
+                S[(i + {distance}) % 4 * 65536 + j * 16 + t] = A[j * 16 + t]
+"""
+    assert barriers(text) == count
+
+
+def test_each_place_by_one_thread_needs_no_barrier() -> None:
+    """Pairs of iterations are too many to count, the places of each thread are not."""
+    text = """
+@T.prim_func
+def main(A: T.Buffer((16,), "float32")):
+    for t in T.thread_binding(64, thread="threadIdx.x"):
+        S = T.allocate((66560,), "float32", scope="shared")
+        for i in range(256):
+            """
+    start = "i // 2 * 520 + i % 2 * 256 + t // 4 * 16 + t % 4 * 2"
+    assert barriers(f"{text}S[T.Ramp({start}, 1, 2)] = A[0:2]") == 0
+    assert barriers(f"{text}S[T.Ramp({start.replace('256', '8')}, 1, 2)] = A[0:2]") == 0
+    assert barriers(f"{text}S[T.Ramp({start.replace('256', '4')}, 1, 2)] = A[0:2]") == 1

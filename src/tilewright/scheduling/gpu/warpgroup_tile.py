@@ -183,9 +183,10 @@ def schedule_warpgroup_tiles(
     sch.storage_align(store, 0, 1, 32, 8)
     sch.tensorize(store, group["store"])
     sch.unroll(rows[2])
-    sch.annotate(steps[0], PIPELINE_STAGE, [0, 0, tile.stages - 1])
-    sch.annotate(steps[0], PIPELINE_ORDER, [0, 1, 2])
-    sch.annotate(steps[0], PIPELINE_ASYNC_STAGES, [0])
+    # One of the stages is read by the products before, which are waited for after these begin.
+    sch.annotate(steps[0], PIPELINE_STAGE, [0, 0, tile.stages - 2])
+    sch.annotate(steps[0], PIPELINE_ORDER, [1, 2, 0])
+    sch.annotate(steps[0], PIPELINE_ASYNC_STAGES, [0, tile.stages - 2])
 
 
 def _fetch(sch: Schedule, main: BlockRV, operand: int, outer: LoopRV, tile: WarpgroupTile) -> bool:

@@ -13,7 +13,11 @@ given order (without that annotation: in program order). Times before all stages
 prologue, the last ones the epilogue. Buffers that the body allocates get one version for each
 iteration that is under way at once. ``software_pipeline_async_stages`` names stages whose copies
 may be in flight while the program goes on: they are wrapped into ``async_scope`` and committed, and
-who needs them waits until no more than so many younger groups are under way.
+who needs them waits until no more than so many younger groups are under way. The products of a
+warpgroup (``ptx_wgmma``) in such a stage are under way for one more iteration: those of the next
+one are started before they are waited for. What they read gets one more version, as it may be read
+until then; what writes it must follow the products in the order, which puts the barrier that the
+products wait at between the last wait for what was read and the next write of it.
 
 ``software_pipeline_fuse`` names statements that are serial loops of one extent: where several of
 them run at one time, they run as one loop, each of whose iterations does one of each. So what one
@@ -39,6 +43,7 @@ from typing import Any
 from tilewright.arith import Analyzer, linear_coefficients
 from tilewright.ir import (
     TRUE,
+    Call,
     Expr,
     IntImm,
     Mutator,
@@ -47,6 +52,7 @@ from tilewright.ir import (
     and_,
     annotated,
     as_int,
+    call,
     const,
     contains,
     expr_equal,
@@ -75,6 +81,7 @@ from tilewright.tir.stmt import (
     Allocate,
     AttrStmt,
     BufferStore,
+    Evaluate,
     For,
     IfThenElse,
     SeqStmt,
@@ -120,11 +127,16 @@ class _Rewriter(StmtMutator):
 
 @dataclass(eq=False)
 class _Staged:
-    """One statement of the body."""
+    """One statement of the body; ``uses`` is what tells the memory that it works on.
+
+    ``started`` is set for a wait: the part whose products it waits for.
+    """
 
     stmt: Stmt
     stage: int
     order: int
+    uses: Stmt
+    started: _Staged | None = None
 
 
 def _numbers(loop: For, key: str, count: int, default: Sequence[int]) -> list[int]:
@@ -157,10 +169,11 @@ class _Pipeline:
                 f"loop {loop.loop_var.name}: {PIPELINE_ORDER} {order} is no order of "
                 f"{len(stmts)} statements"
             )
-        self.staged_stmts = [_Staged(*item) for item in zip(stmts, stages, order)]
+        self.staged_stmts = [_Staged(*item, item[0]) for item in zip(stmts, stages, order)]
         named = loop.annotations.get(PIPELINE_ASYNC_STAGES, ())
         self.async_stages = set(_numbers(loop, PIPELINE_ASYNC_STAGES, len(named), ()))
-        self.depth = max(stages)
+        self.defer_products()
+        self.depth = max(staged.stage for staged in self.staged_stmts)
         for stage in self.async_stages:
             places = sorted(staged.order for staged in self.staged_stmts if staged.stage == stage)
             if not places or places[-1] - places[0] >= len(places):
@@ -172,6 +185,23 @@ class _Pipeline:
         # Whether all stages are surely busy at some time.
         self.full = analyzer.can_prove(loop.extent >= self.depth)
         self.versions: dict[Var, int] = {}
+
+    def defer_products(self) -> None:
+        """Wait for products of asynchronous stages in the next iteration, after its own."""
+        for staged in list(self.staged_stmts):
+            if staged.stage not in self.async_stages or not _has_products(staged.stmt):
+                continue
+            if [item for item in self.staged_stmts if item.stage == staged.stage] != [staged]:
+                raise LowerError(
+                    f"loop {self.loop.loop_var.name}: the products of asynchronous stage "
+                    f"{staged.stage} are alone in their stage"
+                )
+            self.async_stages.remove(staged.stage)
+            started = _WithoutWaits().visit(staged.stmt)
+            staged.stmt = seq(started, Evaluate(call("ptx_wgmma_commit_group")))
+            wait = Evaluate(call("ptx_wgmma_wait_group", const(0)))
+            order = len(self.staged_stmts)
+            self.staged_stmts.append(_Staged(wait, staged.stage + 1, order, staged.uses, staged))
 
     def _fused_loops(self) -> list[_Staged]:
         """The parts that run as one loop."""
@@ -237,23 +267,40 @@ class _Pipeline:
                     "calls and barriers can't run in another order"
                 )
         for (n, first), (m, second) in combinations(enumerate(self.staged_stmts), 2):
-            conflicts = self.conflicts(first.stmt, second.stmt)
-            if not conflicts:
+            conflicts = self.conflicts(first.uses, second.uses)
+            if not conflicts or second.started is first:
+                continue
+            if second.started is not None:
+                self.check_deferred(first, second.started)
                 continue
             if (first.stage, first.order) > (second.stage, second.order):
                 raise self.refusal(n, m, conflicts)
             later = (second.stage, second.order) > (first.stage + 1, first.order)
             if later and any(
-                data not in own and not self.apart(data, first.stmt, second.stmt)
+                data not in own and not self.apart(data, first.uses, second.uses)
                 for data in conflicts
             ):
                 raise self.refusal(n, m, conflicts, ", in the next iteration,")
         self.check_fused(own)
         for data in own:
             stages = [
-                staged.stage for staged in self.staged_stmts if data in self.touched(staged.stmt)
+                staged.stage for staged in self.staged_stmts if data in self.touched(staged.uses)
             ]
             self.versions[data] = max(stages) - min(stages) + 1 if stages else 1
+
+    def check_deferred(self, other: _Staged, products: _Staged) -> None:
+        """Refuse other uses of the sums, and writes of operands that a barrier doesn't follow."""
+        name = self.loop.loop_var.name
+        if self.effects.of(products.uses).writes & self.touched(other.uses):
+            raise LowerError(
+                f"loop {name}: the sums of asynchronous products are used in the loop, where they "
+                "are still under way: leave their stage out of the asynchronous ones"
+            )
+        if self.effects.of(other.uses).writes and other.order < products.order:
+            raise LowerError(
+                f"loop {name}: what asynchronous products read is written before them: in the "
+                "order, it comes after them, and so after the barrier that they wait at"
+            )
 
     def refusal(self, n: int, m: int, conflicts: Iterable[Var], where: str = "") -> LowerError:
         names = ", ".join(sorted(var.name for var in conflicts))
@@ -381,6 +428,10 @@ class _Pipeline:
     ) -> Stmt:
         """A copy of one part for iteration ``number``, on its versions of the buffers."""
         value = self.analyzer.simplify(self.loop.min + number)
+        started = staged.started
+        if started and self.full and (drained is None or drained < started.stage):
+            # Those of this time are under way, too.
+            return Evaluate(call("ptx_wgmma_wait_group", const(1)))
         stmt: Stmt = renew_definitions(staged.stmt, {self.loop.loop_var: value})
         stmt = _Versions(buffers, number, self.analyzer).visit(stmt)
         if condition is not TRUE:
@@ -399,7 +450,11 @@ class _Pipeline:
         """
         issued = [item for item in self.staged_stmts if item.stage == stage]
         used = self.touched(staged.stmt)
-        if staged.stage <= stage or not any(used & self.touched(item.stmt) for item in issued):
+        if (
+            staged.started is not None
+            or staged.stage <= stage
+            or not any(used & self.touched(item.stmt) for item in issued)
+        ):
             return None
         if not self.full:
             return 0
@@ -427,6 +482,20 @@ def _defined(stmt: Stmt) -> set[Any]:
     return {item.loop_var for item in pre_order(stmt) if type(item) is For} | {
         item.var for item in pre_order(stmt) if hasattr(item, "var") and not isinstance(item, Var)
     }
+
+
+def _has_products(stmt: Stmt) -> bool:
+    return any(type(item) is Call and item.op.name == "ptx_wgmma" for item in pre_order(stmt))
+
+
+class _WithoutWaits(StmtMutator):
+    """Leaves out the waits for products, and what makes groups of them."""
+
+    def visit_Evaluate(self, node: Evaluate) -> Stmt:
+        name = node.value.op.name if type(node.value) is Call else ""
+        if name in ("ptx_wgmma_commit_group", "ptx_wgmma_wait_group"):
+            return seq()
+        return node
 
 
 class _Versions(Mutator):

@@ -2,13 +2,15 @@
 
 What is bounded is decided by counting: the places that each thread touches are computed with NumPy
 for all values of loop variables. Where extents are symbolic, equal injective indices prove that a
-place belongs to one thread. Whatever else is taken for a conflict.
+place belongs to one thread; accesses to places far from each other (stages of a buffer) are told
+apart by the bounds of their distance. Whatever else is taken for a conflict.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ import numpy as np
 from tilewright.arith import Analyzer, NotEvaluable, conjuncts, evaluate
 from tilewright.ir import (
     EQ,
+    Add,
     Broadcast,
     Expr,
     FloorDiv,
@@ -23,6 +26,7 @@ from tilewright.ir import (
     IntImm,
     Ramp,
     Range,
+    Sub,
     Var,
     as_int,
     const,
@@ -39,6 +43,9 @@ from tilewright.tir.buffer import Buffer, BufferLoad
 
 _POINTS = 1 << 19
 """The number of places per access up to which all of them are computed."""
+
+_STAGES = 16
+"""Stages of a buffer that are told apart, at most."""
 
 _Array = np.ndarray[Any, Any]
 
@@ -99,7 +106,7 @@ class Conflicts:
             return False
         if a.atomic and b.atomic:
             return False
-        if self._same_thread(a, b):
+        if self._same_thread(a, b) or self._far_apart(a, b):
             return False
         counted = self._counted(a, b)
         return True if counted is None else counted
@@ -115,13 +122,38 @@ class Conflicts:
         if any(isinstance(item, BufferLoad) for index in indices for item in pre_order(index)):
             return False
         if any(dtypes.lanes_of(index.dtype) > 1 for index in indices):
-            return False
+            return self._each_by_one_thread(a, indices)
         for var in self.threads:
             if var not in used and not (_pinned(var, a) and _pinned(var, b)):
                 return False
         ranges = {var: a.loops[var] for var in used if var in a.loops}
         ranges.update((var, domain) for var, domain in self.threads.items() if var in used)
         return is_injective_binding(indices, ranges, analyzer=self.analyzer.copy)
+
+    def _each_by_one_thread(self, access: Access, indices: tuple[Expr, ...]) -> bool:
+        """Whether each place belongs to one thread, in all iterations, by counting."""
+        whole = replace(access, indices=indices, conditions=(), own=frozenset(access.loops))
+        places = _addresses(whole, whole)
+        found = None if places is None else self._places(whole, places[0], [], places[2], set())
+        return found is not None and not _overlap(found, found)
+
+    def _far_apart(self, a: Access, b: Access) -> bool:
+        """Whether all places of one access lie before those of the other.
+
+        Stages follow a loop variable modulo their number, so each remainder is a case.
+        """
+        places = _addresses(a, b)
+        if places is None:
+            return False
+        first, second, lanes = places
+        first, second, _ = self._without_common(a, b, first, second)
+        known = {**b.loops, **a.loops, **self.threads, **lanes}
+        separate = {*self.threads, *a.own, *b.own, *lanes}
+        for case in _remainders(first + second, separate):
+            ends = [_ends(substitute(address, case), known) for address in (first, second)]
+            if None in ends or not (ends[0][1] < ends[1][0] or ends[1][1] < ends[0][0]):  # type: ignore[index]
+                return False
+        return True
 
     # ---- by counting ----------------------------------------------------------------------
 
@@ -231,6 +263,59 @@ class Conflicts:
         span = int(places.max(initial=0)) + 1
         keys = case * max(span, 1 << 40) + places
         return keys[holds], thread[holds]
+
+
+def _ends(address: Expr, known: Mapping[Var, Range]) -> tuple[int, int] | None:
+    """The first and the last place of an access; ``None`` if they can't be counted."""
+    variables = free_vars(address)
+    bounds = [_bounds(known[var]) if var in known else None for var in variables]
+    sizes = [item for item in bounds if item is not None]
+    if len(sizes) < len(bounds) or prod(extent for _, extent in sizes) > _POINTS:
+        return None
+    grids = np.meshgrid(
+        *(np.arange(low, low + extent) for low, extent in sizes), indexing="ij", sparse=True
+    )
+    try:
+        places = np.asarray(evaluate(address, dict(zip(variables, grids))))
+    except NotEvaluable:
+        return None
+    return (int(places.min()), int(places.max())) if places.size else None
+
+
+def _remainders(expr: Expr, without: set[Var]) -> list[dict[Var, Expr]]:
+    """Values of a variable that stand for all of them: it occurs modulo one small number only."""
+    divisors: dict[Var, set[int | None]] = {}
+    for item in pre_order(expr):
+        if isinstance(item, FloorMod):
+            for var in set(free_vars(item.a)) - without:
+                divisors.setdefault(var, set()).add(as_int(item.b))
+    for var, found in divisors.items():
+        (divisor, *others) = found
+        if others or divisor is None or not 1 < divisor <= _STAGES:
+            continue
+        cases: list[dict[Var, Expr]] = [{var: const(n, var.dtype)} for n in range(divisor)]
+        uses = sum(item is var for item in pre_order(expr))
+        within = sum(
+            item is var
+            for mod in pre_order(expr)
+            if isinstance(mod, FloorMod) and as_int(mod.b) == divisor
+            for item in pre_order(mod.a)
+        )
+        if uses == within and all(_is_linear(mod, var) for mod in pre_order(expr)):
+            return cases
+    return [{}]
+
+
+def _is_linear(node: Any, var: Var) -> bool:
+    """Whether a modulo's operand is the variable, and what doesn't depend on it."""
+    if not isinstance(node, FloorMod) or not uses_var(node.a, {var}):
+        return True
+    rest = node.a
+    while isinstance(rest, (Add, Sub)):
+        if uses_var(rest.b, {var}):
+            return False
+        rest = rest.a
+    return rest is var
 
 
 def _divides(var: Var, expr: Expr) -> bool:

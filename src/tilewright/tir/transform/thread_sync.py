@@ -25,6 +25,7 @@ from tilewright.ir import (
     call,
     const,
     floordiv,
+    is_const,
     not_,
     pre_order,
     substitute,
@@ -114,6 +115,9 @@ class _Place:
         return _Place({**self.loops, var: domain}, self.conditions, self.values)
 
 
+_PRODUCTS_WAIT = "ptx_wgmma_wait_group"
+
+
 @dataclass
 class _Flow:
     """Accesses of a statement: before its first barrier, and after its last."""
@@ -132,6 +136,7 @@ class _Planner:
         self.varying = threads  # variables that differ between threads
         self.constant = constant  # memory that no thread changes
         self.in_flight: list[Access] = []  # writes of asynchronous copies, of whatever iteration
+        self.products: list[Access] = []  # what products read that may be under way
         self.barrier = "warp" if scope == "warp" else "shared"
 
     def is_alike(self, value: Expr) -> bool:
@@ -159,7 +164,14 @@ class _Planner:
                     if self.watches(use.tile.along.buffer.scope):
                         # Permuted rows: where a tile's columns lie is anywhere in its rows.
                         whole = item.op.name in WARPGROUP_OPS  # type: ignore[attr-defined]
-                        found += self.of_operator(use, place, whole)
+                        touched = self.of_operator(use, place, whole)
+                        found += touched
+                        if whole:
+                            self.products += [replace(a, own=frozenset(a.loops)) for a in touched]
+                if item.op.name == _PRODUCTS_WAIT and is_const(item.args[0], 0):  # type: ignore[attr-defined]
+                    # What products read they may have read until now, of whatever iteration. Where
+                    # some stay under way, the pipeline has kept apart what is written meanwhile.
+                    found += self.products
             if item in known:
                 continue
             if isinstance(item, Call):
