@@ -152,8 +152,8 @@ from tilewright.ir.transform import (
     PassOption,
     PrintIR,
     Sequential,
-    decorated_pass,
     module_pass,
+    pass_decorator,
     pass_option,
     pass_options,
 )

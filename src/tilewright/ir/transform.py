@@ -15,6 +15,7 @@ from tilewright.ir.instrument import PassInfo, PassInstrument
 from tilewright.ir.module import BaseFunc, IRModule
 from tilewright.support.collector import few_collections
 from tilewright.support.errors import TilewrightError, VerifyError
+from tilewright.support.naming import named
 from tilewright.support.registry import Registry
 
 T = TypeVar("T")
@@ -262,54 +263,54 @@ def _takes_context(function: Callable[..., Any]) -> bool:
     return sum(each.kind in kinds and each.default is each.empty for each in found) > 1
 
 
-def module_pass(
-    pass_func: object = None,
-    opt_level: int | None = None,
-    name: str | None = None,
-    required: Sequence[str] | None = None,
-    traceable: bool = False,
-) -> Any:
+def pass_decorator(
+    own: str, kind: Callable[[PassInfo, Callable[..., Any]], Pass], method: str, doc: str
+) -> Callable[..., Any]:
+    """Return TVM's decorator that makes passes, called ``own``: those of a ``kind``.
+
+    A function becomes a pass of that kind. A class becomes a class of passes, which do with their
+    ``method`` what the kind does with a function.
+    """
+
+    def decorate(
+        pass_func: object = None,
+        opt_level: int | None = None,
+        name: str | None = None,
+        required: Sequence[str] | None = None,
+        traceable: bool = False,
+    ) -> Any:
+        def make(decorated: Any) -> Any:
+            if not callable(decorated):
+                raise VerifyError(
+                    f"a pass is made of a function or class, got {type(decorated).__name__}"
+                )
+            info = PassInfo(opt_level or 0, name or decorated.__name__, required, traceable)
+            if not inspect.isclass(decorated):
+                return kind(info, decorated)
+            if not hasattr(decorated, method):
+                raise VerifyError(f"{decorated.__name__} must define {method}")
+            return _class_of_passes(
+                decorated, info, lambda made, mod: kind(info, getattr(made, method)).transform(mod)
+            )
+
+        return make if pass_func is None else make(pass_func)
+
+    decorate.__module__ = kind.__module__
+    return named(decorate, own, doc)
+
+
+module_pass = pass_decorator(
+    "module_pass",
+    ModulePass,
+    "transform_module",
     """Turn a function on modules, or a class with such a ``transform_module``, into a pass.
 
     Use it as a decorator, with options or without. The function takes the module, or the module and
     the ``PassContext``. The pass of a class is made by calling the class.
 
     Raises ``VerifyError`` for what is neither, and a class without the method.
-    """
-    options = (opt_level, name, required, traceable)
-    return decorated_pass(pass_func, options, ModulePass, "transform_module")
-
-
-def decorated_pass(
-    pass_func: object,
-    options: tuple[int | None, str | None, Sequence[str] | None, bool],
-    kind: Callable[[PassInfo, Callable[..., Any]], Pass],
-    method: str,
-) -> Any:
-    """Return a decorator with ``options``: level, name, required passes, traceable; or its result.
-
-    A function becomes a pass of a ``kind``. A class becomes a class of passes, which do with their
-    ``method`` what that kind does with a function.
-
-    Raises ``VerifyError`` for what is neither, and a class without the method.
-    """
-    opt_level, name, required, traceable = options
-
-    def make(decorated: Any) -> Any:
-        if not callable(decorated):
-            raise VerifyError(
-                f"a pass is made of a function or class, got {type(decorated).__name__}"
-            )
-        info = PassInfo(opt_level or 0, name or decorated.__name__, required, traceable)
-        if not inspect.isclass(decorated):
-            return kind(info, decorated)
-        if not hasattr(decorated, method):
-            raise VerifyError(f"{decorated.__name__} must define {method}")
-        return _class_of_passes(
-            decorated, info, lambda made, mod: kind(info, getattr(made, method)).transform(mod)
-        )
-
-    return make if pass_func is None else make(pass_func)
+    """,
+)
 
 
 def _class_of_passes(

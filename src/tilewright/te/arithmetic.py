@@ -21,6 +21,7 @@ from tilewright.ir import (
     match_types,
 )
 from tilewright.ir import cast as cast_expr
+from tilewright.support.naming import named
 from tilewright.te.operators import ARITHMETIC
 from tilewright.te.requirements import require, with_conditions
 from tilewright.te.tensor import Tensor, compute
@@ -93,9 +94,7 @@ def binary(name: str, function: Callable[..., Expr], doc: str) -> Callable[..., 
             return function(as_expr(lhs), as_expr(rhs))
         return define(lhs, rhs)
 
-    build.__name__ = build.__qualname__ = name
-    build.__doc__ = f"{doc} Tensors broadcast; either operand may be a number."
-    return build
+    return named(build, name, f"{doc} Tensors broadcast; either operand may be a number.")
 
 
 def _divide(a: Expr, b: Expr) -> Expr:

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, TypeVar
 
 from tilewright import ir
 from tilewright.ir import Expr, Node, post_order, pre_order
+from tilewright.support.naming import named
 from tilewright.tir import stmt as _stmt
 from tilewright.tir.buffer import BufferLoad, BufferRegion
 from tilewright.tir.function import PrimFunc
@@ -139,9 +140,7 @@ def _default(name: str, what: str) -> Callable[[_Functor, Any], Any]:
     def visit(self: _Functor, op: object) -> Any:
         return getattr(self, f"visit_{what}_default_")(op)
 
-    visit.__name__ = visit.__qualname__ = name
-    visit.__doc__ = "Visit a node of this class; by default, its children."
-    return visit
+    return named(visit, name, "Visit a node of this class; by default, its children.")
 
 
 for _what, _methods in (("expr", _EXPR_METHODS), ("stmt", _STMT_METHODS)):

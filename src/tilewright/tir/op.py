@@ -15,12 +15,7 @@ from typing import Any
 from tilewright import ir
 from tilewright.ir import Expr, ExprLike, as_expr, call, dtypes, located, match_types
 from tilewright.ir.op import UNARY_FLOAT, UNARY_NUMBER
-
-
-def _named(build: Callable[..., Expr], name: str, doc: str | None) -> Callable[..., Expr]:
-    build.__name__ = build.__qualname__ = name
-    build.__doc__ = doc
-    return build
+from tilewright.support.naming import named
 
 
 def _unary(name: str, doc: str = "") -> Callable[..., Expr]:
@@ -28,14 +23,14 @@ def _unary(name: str, doc: str = "") -> Callable[..., Expr]:
         return located(call(name, x), span)
 
     usual = f"``{name}(x)``, elementwise on vectors; the result has the dtype of ``x``."
-    return _named(build, name, doc or usual)
+    return named(build, name, doc or usual)
 
 
 def _binary(name: str, doc: str = "") -> Callable[..., Expr]:
     def build(x: ExprLike, y: ExprLike, span: object = None) -> Expr:
         return located(call(name, x, y), span)
 
-    return _named(build, name, doc or f"``{name}(x, y)``; operands are brought to one dtype.")
+    return named(build, name, doc or f"``{name}(x, y)``; operands are brought to one dtype.")
 
 
 def _pair(name: str, doc: str = "") -> Callable[..., Expr]:
@@ -44,14 +39,14 @@ def _pair(name: str, doc: str = "") -> Callable[..., Expr]:
     def build(x1: ExprLike, x2: ExprLike, span: object = None) -> Expr:
         return located(call(name, x1, x2), span)
 
-    return _named(build, name, doc or f"``{name}(x1, x2)``; operands are brought to one dtype.")
+    return named(build, name, doc or f"``{name}(x1, x2)``; operands are brought to one dtype.")
 
 
 def _division(name: str, function: Callable[[ExprLike, ExprLike], Expr]) -> Callable[..., Expr]:
     def build(a: ExprLike, b: ExprLike, span: object = None) -> Expr:
         return located(function(a, b), span)
 
-    return _named(build, name, function.__doc__)
+    return named(build, name, function.__doc__)
 
 
 exp = _unary("exp")

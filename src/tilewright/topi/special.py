@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 
 from tilewright.ir import EQ, Expr, call, compare, const, maximum, minimum, select
 from tilewright.ir import cast as cast_expr
+from tilewright.support.naming import named
 from tilewright.te import Tensor
 from tilewright.te.arithmetic import map_elements
 from tilewright.tir.steps import Steps
@@ -57,9 +58,7 @@ def _special(formula: Callable[[Steps, Expr], Expr], doc: str) -> Callable[[Tens
     def build(x: Tensor) -> Tensor:
         return map_elements(x, one, name)
 
-    build.__name__ = build.__qualname__ = name
-    build.__doc__ = doc
-    return build
+    return named(build, name, doc)
 
 
 def _erfc(steps: Steps, x: Expr) -> Expr:

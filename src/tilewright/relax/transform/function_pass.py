@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
-from tilewright.ir import InfoPass, IRModule, PassContext, PassInfo, decorated_pass
+from tilewright.ir import InfoPass, IRModule, PassContext, PassInfo, pass_decorator
 from tilewright.relax.branches import map_blocks
 from tilewright.relax.expr import BindingBlock, DataflowBlock, Function
 from tilewright.support.errors import VerifyError
@@ -100,13 +99,10 @@ def _each_block(
     return function if body is function.body else function.replace(body=body)
 
 
-def function_pass(
-    pass_func: object = None,
-    opt_level: int | None = None,
-    name: str | None = None,
-    required: Sequence[str] | None = None,
-    traceable: bool = False,
-) -> Any:
+function_pass = pass_decorator(
+    "function_pass",
+    FunctionPass,
+    "transform_function",
     """Make a ``FunctionPass`` of a function, or a class of passes of a class.
 
     A function takes ``(function, mod, context)``. A class has that as its method
@@ -117,24 +113,19 @@ def function_pass(
         def rename(function, mod, context): ...
 
     Raises ``VerifyError`` for what is neither, and a class without the method.
-    """
-    options = (opt_level, name, required, traceable)
-    return decorated_pass(pass_func, options, FunctionPass, "transform_function")
+    """,
+)
 
 
-def dataflowblock_pass(
-    pass_func: object = None,
-    opt_level: int | None = None,
-    name: str | None = None,
-    required: Sequence[str] | None = None,
-    traceable: bool = False,
-) -> Any:
+dataflowblock_pass = pass_decorator(
+    "dataflowblock_pass",
+    DataflowBlockPass,
+    "transform_dataflowblock",
     """Make a ``DataflowBlockPass`` of a function, or a class of passes of a class.
 
     A function takes ``(block, mod, context)``. A class has that as its method
     ``transform_dataflowblock``; its objects are passes, as for :func:`function_pass`.
 
     Raises ``VerifyError`` for what is neither, and a class without the method.
-    """
-    options = (opt_level, name, required, traceable)
-    return decorated_pass(pass_func, options, DataflowBlockPass, "transform_dataflowblock")
+    """,
+)

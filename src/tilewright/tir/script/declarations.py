@@ -34,6 +34,7 @@ from tilewright.script.ir import MetaVar as MetaVar
 from tilewright.script.ir import meta_var as meta_var
 from tilewright.script.operators import to_value
 from tilewright.support.errors import VerifyError
+from tilewright.support.naming import named
 from tilewright.tir.attrs import AUTO_STEP
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion, access_dtype
 from tilewright.tir.script.buffer_declarations import Region, as_region, subscript
@@ -169,9 +170,7 @@ def _loop_kind(name: str, kind: str, doc: str) -> _LoopKind:
             hints.update({} if unroll else {AUTO_STEP: 0})
         return _loop(chosen, start, stop, hints, dtype, thread, step)
 
-    declare.__name__ = declare.__qualname__ = name
-    declare.__doc__ = doc
-    return declare
+    return named(declare, name, doc)
 
 
 serial = _loop_kind(

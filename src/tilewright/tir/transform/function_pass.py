@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from tilewright.ir import InfoPass, IRModule, PassContext, decorated_pass
+from tilewright.ir import InfoPass, IRModule, PassContext, pass_decorator
 from tilewright.support.errors import VerifyError
 from tilewright.target import Target
 from tilewright.tir.analysis import verify_memory
@@ -41,22 +41,18 @@ def _each(mod: IRModule, function: Callable[..., Any], name: str) -> IRModule:
     return mod.map_functions(rebuilt, PrimFunc)
 
 
-def prim_func_pass(
-    pass_func: object = None,
-    opt_level: int | None = None,
-    name: str | None = None,
-    required: Sequence[str] | None = None,
-    traceable: bool = False,
-) -> Any:
+prim_func_pass = pass_decorator(
+    "prim_func_pass",
+    PrimFuncPass,
+    "transform_function",
     """Turn a function on PrimFuncs, or a class with a ``transform_function``, into a pass.
 
     Use it as a decorator, with options or without. Function and method take the PrimFunc, its
     module and the ``PassContext``. The pass of a class is made by calling the class.
 
     Raises ``VerifyError`` for what is neither, and a class without the method.
-    """
-    options = (opt_level, name, required, traceable)
-    return decorated_pass(pass_func, options, PrimFuncPass, "transform_function")
+    """,
+)
 
 
 class Apply(FunctionTransform):
