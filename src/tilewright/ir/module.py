@@ -21,7 +21,24 @@ GLOBAL_SYMBOL = "global_symbol"
 GLOBAL_INFOS = "global_infos"
 
 
-class BaseFunc(Node):
+class Shown(Node):
+    """Base of functions and modules, which have a text."""
+
+    __slots__ = ()
+
+    def script(self, **options: object) -> str:
+        """Return the script text (see ``tilewright.script``), which parses back to an equal one."""
+        return _printer(self, **options)
+
+    def show(self, **options: object) -> None:
+        """Print the text, highlighted."""
+        _shower(self, **options)
+
+    def _repr_html_(self) -> str:
+        return _drawer(self)
+
+
+class BaseFunc(Shown):
     """Base of all functions that a module may hold; ``attrs`` is a dict of Python values."""
 
     __slots__ = ()
@@ -43,17 +60,6 @@ class BaseFunc(Node):
     def without_attr(self, attr_key: str) -> Self:
         """Return a copy without an attribute."""
         return self.replace(attrs={k: v for k, v in self.attrs.items() if k != attr_key})
-
-    def script(self, **options: object) -> str:
-        """Return the function as script text (see ``tilewright.script``)."""
-        return _printer(self, **options)
-
-    def show(self, **options: object) -> None:
-        """Print the function as highlighted script."""
-        _shower(self, **options)
-
-    def _repr_html_(self) -> str:
-        return _drawer(self)
 
 
 @node
@@ -111,7 +117,7 @@ class Functions(ReadOnlyDict[str, BaseFunc]):
 
 
 @node
-class IRModule(Node):
+class IRModule(Shown):
     """Functions by name, and module attributes.
 
     Any text is a name, as in TVM, and script writes it so that it can be read again; code
@@ -262,17 +268,6 @@ class IRModule(Node):
             if new is not None:
                 made[name] = new
         return self.replace(functions=made) if changed else self
-
-    def script(self, **options: object) -> str:
-        """Return the module as script text, which parses back to a structurally equal module."""
-        return _printer(self, **options)
-
-    def show(self, **options: object) -> None:
-        """Print the module as highlighted script."""
-        _shower(self, **options)
-
-    def _repr_html_(self) -> str:
-        return _drawer(self)
 
 
 def _by_name(functions: Mapping[Any, Any]) -> dict[Any, Any]:

@@ -218,8 +218,8 @@ def determinant(a: Array) -> Array:
 @_entry
 def log_determinant(a: Array) -> tuple[Array, Array]:
     """Signs, and logarithms of absolute values, of the determinants."""
-    made = np.linalg.slogdet(a)
-    return made[0], made[1]
+    signs, logarithms = np.linalg.slogdet(a)
+    return signs, logarithms
 
 
 @_entry
@@ -351,8 +351,8 @@ def singular_values(a: Array) -> Array:
 @_entry
 def eigh(a: Array, triangle: str) -> tuple[Array, Array]:
     """Eigenvalues, in rising order, and vectors of Hermitian matrices given by a triangle."""
-    made = np.linalg.eigh(a, "U" if triangle.upper() == "U" else "L")
-    return made[0], made[1]
+    values, vectors = np.linalg.eigh(a, "U" if triangle.upper() == "U" else "L")
+    return values, vectors
 
 
 @_entry
@@ -365,8 +365,8 @@ def eigh_values(a: Array, triangle: str) -> Array:
 @_entry
 def eig(a: Array) -> tuple[Array, Array]:
     """Eigenvalues and vectors of any matrices."""
-    made = np.linalg.eig(a)
-    return made[0], made[1]
+    values, vectors = np.linalg.eig(a)
+    return values, vectors
 
 
 @_entry

@@ -455,8 +455,8 @@ class TupleGetItemPattern(DFPattern):
             yield from matching.ways(self.tuple_value, found.tuple_value)
 
 
-class OrPattern(DFPattern):
-    """Either of two patterns."""
+class _PairPattern(DFPattern):
+    """Two patterns of one operand."""
 
     def __init__(self, left: DFPattern, right: DFPattern) -> None:
         super().__init__()
@@ -465,6 +465,10 @@ class OrPattern(DFPattern):
     def parts(self) -> Sequence[DFPattern]:
         """The two patterns."""
         return (self.left, self.right)
+
+
+class OrPattern(_PairPattern):
+    """Either of two patterns."""
 
     def ways(self, operand: RelaxExpr, matching: Matching) -> Iterator[None]:
         """Try the left one first."""
@@ -472,16 +476,8 @@ class OrPattern(DFPattern):
         yield from matching.ways(self.right, operand)
 
 
-class AndPattern(DFPattern):
+class AndPattern(_PairPattern):
     """Both of two patterns."""
-
-    def __init__(self, left: DFPattern, right: DFPattern) -> None:
-        super().__init__()
-        self.left, self.right = left, right
-
-    def parts(self) -> Sequence[DFPattern]:
-        """The two patterns."""
-        return (self.left, self.right)
 
     def ways(self, operand: RelaxExpr, matching: Matching) -> Iterator[None]:
         """Match both."""

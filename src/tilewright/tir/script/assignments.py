@@ -395,20 +395,22 @@ class AssignmentParser(Evaluator):
             return Rest(lambda body: body)
         return Rest(value.around)
 
+    def _define_buffer(self, node: ast.AST, target: ast.expr | None, buffer: Buffer) -> None:
+        """Name a buffer as the target of an assignment says."""
+        name = self._named(node, target, "a buffer")
+        set_name(buffer, name)
+        self.scope.define(name, buffer)
+
     def _declare_allocate(
         self, node: ast.AST, target: ast.expr | None, value: buffers.AllocateDecl
     ) -> Rest:
-        name = self._named(node, target, "a buffer")
-        set_name(value.buffer, name)
-        self.scope.define(name, value.buffer)
+        self._define_buffer(node, target, value.buffer)
         return Rest(lambda body: Allocate(value.buffer, body, value.annotations))
 
     def _declare_view(
         self, node: ast.AST, target: ast.expr | None, value: buffers.BufferDecl
     ) -> Rest:
-        name = self._named(node, target, "a buffer")
-        set_name(value.buffer, name)
-        self.scope.define(name, value.buffer)
+        self._define_buffer(node, target, value.buffer)
         return Rest(lambda body: DeclBuffer(value.buffer, body))
 
     def _declare_thread(
