@@ -16,11 +16,12 @@ from tilewright.ir import (
     Pass,
     Range,
     Var,
+    not_,
     pre_order,
 )
 from tilewright.tir.analysis.data_variables import know_data
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.stmt import For, SeqStmt, Stmt, seq
+from tilewright.tir.stmt import For, IfThenElse, SeqStmt, Stmt, seq
 
 
 class FunctionTransform(Pass):
@@ -79,6 +80,16 @@ def function_analyzer(func: PrimFunc) -> Analyzer:
 def bind_loop(analyzer: Analyzer, loop: For) -> None:
     """Tell an analyzer the range of a loop's variable."""
     analyzer.bind(loop.loop_var, Range.from_min_extent(loop.min, loop.extent), override=True)
+
+
+def visit_branches(visitor: Any, analyzer: Analyzer, node: IfThenElse) -> tuple[Stmt, Stmt | None]:
+    """Visit both branches of a condition, each knowing whether it holds."""
+    with analyzer.constraint(node.condition):
+        then_case = visitor.visit(node.then_case)
+    if node.else_case is None:
+        return then_case, None
+    with analyzer.constraint(not_(node.condition)):
+        return then_case, visitor.visit(node.else_case)
 
 
 def inside_loop(

@@ -45,6 +45,7 @@ from tilewright.tir.transform.base import (
     StmtMutator,
     function_analyzer,
     inside_loop,
+    visit_branches,
 )
 from tilewright.tir.transform.effects import in_bounds
 
@@ -92,12 +93,7 @@ class _Checker(StmtMutator):
                 body = self.visit(node.body)
             return node if body is node.body else node.replace(body=body)  # type: ignore[no-any-return]
         if kind is IfThenElse:
-            with self.analyzer.constraint(node.condition):
-                then_case = self.visit(node.then_case)
-            else_case = node.else_case
-            if else_case is not None:
-                with self.analyzer.constraint(not_(node.condition)):
-                    else_case = self.visit(else_case)
+            then_case, else_case = visit_branches(self, self.analyzer, node)
             return node.replace(then_case=then_case, else_case=else_case)  # type: ignore[no-any-return]
         return self.generic_visit(node)  # type: ignore[no-any-return]
 

@@ -45,14 +45,18 @@ from tilewright.ir import (
     dtypes,
     is_const,
     most_lanes,
-    not_,
     pre_order,
 )
 from tilewright.support.errors import LowerError, VerifyError
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import PARALLEL, BufferStore, For, IfThenElse, LetStmt, Stmt
-from tilewright.tir.transform.base import FunctionTransform, function_analyzer, inside_loop
+from tilewright.tir.transform.base import (
+    FunctionTransform,
+    function_analyzer,
+    inside_loop,
+    visit_branches,
+)
 from tilewright.tir.transform.effects import BufferMutator, lane_bound
 
 NARROW = "int32"
@@ -276,12 +280,7 @@ class _Narrower(BufferMutator):
         condition = self.visit(node.condition)
         if dtypes.lanes_of(condition.dtype) > 1:
             return node.map_children(self.visit)
-        with self.analyzer.constraint(node.condition):
-            then_case = self.visit(node.then_case)
-        else_case = None
-        if node.else_case is not None:
-            with self.analyzer.constraint(not_(node.condition)):
-                else_case = self.visit(node.else_case)
+        then_case, else_case = visit_branches(self, self.analyzer, node)
         return IfThenElse(condition, then_case, else_case)
 
 

@@ -51,7 +51,12 @@ from tilewright.tir.stmt import (
     Stmt,
     seq,
 )
-from tilewright.tir.transform.base import FunctionTransform, function_analyzer, inside_loop
+from tilewright.tir.transform.base import (
+    FunctionTransform,
+    function_analyzer,
+    inside_loop,
+    visit_branches,
+)
 from tilewright.tir.transform.effects import is_pure, may_trap
 from tilewright.tir.transform.remove_assume import is_assumption
 
@@ -201,12 +206,7 @@ class _Reducer(Mutator):
         return node if body is node.body else node.replace(body=body)
 
     def visit_IfThenElse(self, node: IfThenElse) -> Stmt:
-        with self.analyzer.constraint(node.condition):
-            then_case = self.visit(node.then_case)
-        else_case = node.else_case
-        if else_case is not None:
-            with self.analyzer.constraint(not_(node.condition)):
-                else_case = self.visit(else_case)
+        then_case, else_case = visit_branches(self, self.analyzer, node)
         if then_case is node.then_case and else_case is node.else_case:
             return node
         return node.replace(then_case=then_case, else_case=else_case)
