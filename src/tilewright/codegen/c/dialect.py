@@ -54,20 +54,20 @@ class Dialect:
     name: str
     types: Mapping[str, str]
     """Types by the names of C99's ``stdint.h`` (``int32_t``), ``float``, ``double``, ``bool``."""
-    function: str
-    """Qualifiers of helper functions."""
     kernel: str
     """What starts a kernel, up to its name, of ``{threads}`` of a block and ``{x}``, ``{y}``,
     ``{z}`` along its axes; ``{bounds}``: also how many blocks a processor is to have room for."""
-    restrict: str
-    long_suffix: str
-    """Suffix of 64-bit constants."""
     infinity: Mapping[str, str]
     """Texts of infinity and NaN: ``inf``, ``nan``, and ``inf64``, ``nan64`` of doubles."""
     math: Mapping[tuple[str, str], str]
     """Texts of functions by operator and ``float32`` or ``float64``, of ``{0}``, ``{1}`` …"""
     helpers: Mapping[str, Maker]
     """Makers of helpers that take the place of the shared ones, or have none."""
+    function: str = "static inline"
+    """Qualifiers of helper functions."""
+    restrict: str = ""
+    long_suffix: str = "L"
+    """Suffix of 64-bit constants."""
     header: str = ""
     """What generated text starts with."""
     pointer_parameter: str = "{type} {restrict} {name}"

@@ -69,10 +69,7 @@ def _atomic_add(emitter: KernelEmitter, call: Call) -> Value:
 METAL = Dialect(
     name="metal",
     types=_TYPES,
-    function="static inline",
     kernel="kernel [[max_total_threads_per_threadgroup({threads})]] void",
-    restrict="",
-    long_suffix="L",
     infinity={"inf": "INFINITY", "nan": "NAN"},
     math=_MATH,
     helpers={

@@ -74,10 +74,8 @@ def _atomic_add(emitter: KernelEmitter, call: Call) -> Value:
 OPENCL = Dialect(
     name="opencl",
     types=_TYPES,
-    function="static inline",
     kernel="__kernel __attribute__((reqd_work_group_size({x}, {y}, {z}))) void",
     restrict="restrict",
-    long_suffix="L",
     infinity={
         "inf": "INFINITY",
         "nan": "NAN",

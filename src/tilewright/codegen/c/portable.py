@@ -122,7 +122,6 @@ $fn void tw_put_nibble_atomically_u4($u8* data, $i64 place, $u32 value) {
 C = Dialect(
     name="c",
     types={},
-    function="static inline",
     kernel="",
     restrict="restrict",
     long_suffix="ll",

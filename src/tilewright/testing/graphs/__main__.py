@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from tilewright.testing.arguments import parser_of
+from tilewright.testing.arguments import add_draws, parser_of
 from tilewright.testing.graphs.check import Problem, check, target_of, whole_case
 from tilewright.testing.graphs.draw import draw_case
 from tilewright.testing.graphs.shrink import report
@@ -41,12 +41,8 @@ def _arguments() -> argparse.ArgumentParser:
     parser = parser_of(
         "graphs", "Random graphs of operators, built by rule and compared with NumPy."
     )
+    add_draws(parser, "graphs")
     add = parser.add_argument
-    add("--count", type=int, default=1000, help="graphs")
-    add("--seconds", type=float, default=float("inf"), help="stop after this time")
-    add("--seed", type=int, default=0, help="of the random graphs")
-    add("--first", type=int, default=0, help="number of the first graph")
-    add("--jobs", type=int, default=2, help="processes")
     add(
         "--target",
         help="what to build for, such as 'llvm -mcpu=haswell'; if left out this machine, at times "

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from tilewright.relax.frontend.onnx import require_onnx
-from tilewright.testing.arguments import parser_of
+from tilewright.testing.arguments import add_draws, parser_of
 from tilewright.testing.onnx_graphs.check import PASSED, REFUSED, check
 from tilewright.testing.onnx_graphs.draw import draw_case
 from tilewright.testing.workers import check_all
@@ -40,12 +40,8 @@ def _arguments() -> argparse.ArgumentParser:
     parser = parser_of(
         "onnx_graphs", "Random ONNX models, compared with ONNX's reference implementation."
     )
+    add_draws(parser, "models")
     add = parser.add_argument
-    add("--count", type=int, default=1000, help="models")
-    add("--seconds", type=float, default=float("inf"), help="begin no other after this time")
-    add("--seed", default="0", help="of the random models")
-    add("--first", type=int, default=0, help="number of the first model")
-    add("--jobs", type=int, default=2, help="processes")
     add("--limit", type=float, default=120.0, help="seconds for one model")
     add("--case", help="one model, as a report names it: prints it, and what is wrong")
     return parser

@@ -9,35 +9,28 @@ _START = """for j in T.serial(d1 * 2):
             T.where(i == 0)
             B[vj] = T.float32(5)"""
 _PLACES = "vj|vj * 2|d1 - 1 - vj|vj + 1|vj // 2"
-
-PROGRAMS: dict[str, str] = {
-    "handed on beside what is written": f"""
-? KEEP {_PLACES}
-? READ {_PLACES}|(vj + vi) % d1
-A d0,d1 float32; Z d0,d1 float32
+_ROWS = f"""A d0,d1 float32; Z d0,d1 float32
 B = T.alloc_buffer((d1 * 2,), "float32")
 for i in T.serial(d0):
-    {_START}
+    {_START}"""
+_TURN = f"""? KEEP {_PLACES}
+? READ {_PLACES}|(vj + vi) % d1
+{_ROWS}
     for j in T.serial(d1):
         with T.block("keep"):
             vi, vj = T.axis.remap("SS", [i, j])
-            B[{{KEEP}}] = A[vi, vj]
+            B[{{KEEP}}] = A[vi, vj]"""
+
+PROGRAMS: dict[str, str] = {
+    "handed on beside what is written": f"""
+{_TURN}
     for j in T.serial(d1):
         with T.block("Z"):
             vi, vj = T.axis.remap("SS", [i, j])
             Z[vi, vj] = B[{{READ}}]
 """,
     "handed on in turns": f"""
-? KEEP {_PLACES}
-? READ {_PLACES}|(vj + vi) % d1
-A d0,d1 float32; Z d0,d1 float32
-B = T.alloc_buffer((d1 * 2,), "float32")
-for i in T.serial(d0):
-    {_START}
-    for j in T.serial(d1):
-        with T.block("keep"):
-            vi, vj = T.axis.remap("SS", [i, j])
-            B[{{KEEP}}] = A[vi, vj]
+{_TURN}
         with T.block("Z"):
             vi, vj = T.axis.remap("SS", [i, j])
             Z[vi, vj] = B[{{READ}}]
@@ -45,10 +38,7 @@ for i in T.serial(d0):
     "handed on, read before it is written": f"""
 ? KEEP {_PLACES}
 ? READ {_PLACES}
-A d0,d1 float32; Z d0,d1 float32
-B = T.alloc_buffer((d1 * 2,), "float32")
-for i in T.serial(d0):
-    {_START}
+{_ROWS}
     for j in T.serial(d1):
         with T.block("Z"):
             vi, vj = T.axis.remap("SS", [i, j])
@@ -60,10 +50,7 @@ for i in T.serial(d0):
 """,
     "handed on by branches": f"""
 ? WHEN i == 0|i % 2 == 0|i < d0 - 1
-A d0,d1 float32; Z d0,d1 float32
-B = T.alloc_buffer((d1 * 2,), "float32")
-for i in T.serial(d0):
-    {_START}
+{_ROWS}
     if {{WHEN}}:
         for j in T.serial(d1):
             with T.block("keep"):
@@ -76,10 +63,7 @@ for i in T.serial(d0):
 """,
     "handed on where data say so": f"""
 ? READ {_PLACES}
-A d0,d1 float32; Z d0,d1 float32
-B = T.alloc_buffer((d1 * 2,), "float32")
-for i in T.serial(d0):
-    {_START}
+{_ROWS}
     for j in T.serial(d1):
         with T.block("keep"):
             vi, vj = T.axis.remap("SS", [i, j])
