@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from tilewright.support.errors import VerifyError
+from tilewright.support.naming import named
 from tilewright.topi.testing.convolution import Numbers, convolved
 from tilewright.topi.testing.windows import Array, Padding, moved, pads_of, per_dimension, spread
 
@@ -45,28 +47,32 @@ def conv1d_transpose_ncw_python(
     return _transposed(a_np, w_np, stride, padding, output_padding)
 
 
-def group_conv1d_transpose_ncw_python(
-    a_np: Array,
-    w_np: Array,
-    stride: Numbers,
-    padding: Padding,
-    output_padding: Numbers,
-    groups: int = 1,
-) -> Array:
-    """Convolve ``(N, I, W)`` with ``(I, O / groups, K)``, transposed, each group for itself."""
-    return _transposed(a_np, w_np, stride, padding, output_padding, groups)
+def _in_groups(name: str, doc: str) -> Callable[..., Array]:
+    def conv_transpose(
+        a_np: Array,
+        w_np: Array,
+        stride: Numbers,
+        padding: Padding,
+        output_padding: Numbers,
+        groups: int = 1,
+    ) -> Array:
+        return _transposed(a_np, w_np, stride, padding, output_padding, groups)
+
+    return named(conv_transpose, name, doc)
 
 
-def conv2d_transpose_nchw_python(
-    a_np: Array,
-    w_np: Array,
-    stride: Numbers,
-    padding: Padding,
-    output_padding: Numbers,
-    groups: int = 1,
-) -> Array:
-    """Convolve ``(N, I, H, W)`` with ``(I, O / groups, KH, KW)``, transposed."""
-    return _transposed(a_np, w_np, stride, padding, output_padding, groups)
+group_conv1d_transpose_ncw_python = _in_groups(
+    "group_conv1d_transpose_ncw_python",
+    "Convolve ``(N, I, W)`` with ``(I, O / groups, K)``, transposed, each group for itself.",
+)
+conv2d_transpose_nchw_python = _in_groups(
+    "conv2d_transpose_nchw_python",
+    "Convolve ``(N, I, H, W)`` with ``(I, O / groups, KH, KW)``, transposed.",
+)
+conv3d_transpose_ncdhw_python = _in_groups(
+    "conv3d_transpose_ncdhw_python",
+    "Convolve ``(N, I, D, H, W)`` with ``(I, O / groups, KD, KH, KW)``, transposed.",
+)
 
 
 def conv2d_transpose_nhwc_python(
@@ -80,15 +86,3 @@ def conv2d_transpose_nhwc_python(
     """Convolve ``(N, H, W, I)``, transposed, with weights of a format such as ``"HWIO"``."""
     x, w = moved(a_nhwc, "NHWC", "NCHW"), moved(weight, weight_format, "IOHW")
     return moved(_transposed(x, w, stride, padding, output_padding), "NCHW", "NHWC")
-
-
-def conv3d_transpose_ncdhw_python(
-    a_np: Array,
-    w_np: Array,
-    stride: Numbers,
-    padding: Padding,
-    output_padding: Numbers,
-    groups: int = 1,
-) -> Array:
-    """Convolve ``(N, I, D, H, W)`` with ``(I, O / groups, KD, KH, KW)``, transposed."""
-    return _transposed(a_np, w_np, stride, padding, output_padding, groups)

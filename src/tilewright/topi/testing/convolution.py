@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from tilewright.support.errors import VerifyError
+from tilewright.support.naming import named
 from tilewright.topi.testing.windows import (
     Array,
     Padding,
     Pads,
+    channels_first,
     moved,
     pads_of,
     per_dimension,
@@ -62,40 +64,35 @@ def group_conv1d_ncw_python(
     return _direct(a_np, w_np, stride, padding, dilation, groups)
 
 
-def conv2d_nchw_python(
-    a_np: Array, w_np: Array, stride: Numbers, padding: Padding, groups: int = 1
-) -> Array:
-    """Convolve ``(N, C, H, W)`` with ``(O, C / groups, KH, KW)``."""
-    return _direct(a_np, w_np, stride, padding, 1, groups)
+def _in_layout(layout: str, filters: str, doc: str) -> Callable[..., Array]:
+    """A convolution of images and filters of these layouts, in groups."""
+    first, filters_first = channels_first(layout), "OI" + filters.replace("O", "").replace("I", "")
+
+    def conv(a_np: Array, w_np: Array, stride: Numbers, padding: Padding, groups: int = 1) -> Array:
+        x, w = moved(a_np, layout, first), moved(w_np, filters, filters_first)
+        return moved(_direct(x, w, stride, padding, 1, groups), first, layout)
+
+    return named(conv, f"conv{len(layout) - 2}d_{layout.lower()}_python", doc)
 
 
-def conv2d_nhwc_python(
-    a_np: Array, w_np: Array, stride: Numbers, padding: Padding, groups: int = 1
-) -> Array:
-    """Convolve ``(N, H, W, C)`` with ``(KH, KW, C / groups, O)``."""
-    x, w = moved(a_np, "NHWC", "NCHW"), moved(w_np, "HWIO", "OIHW")
-    return moved(_direct(x, w, stride, padding, 1, groups), "NCHW", "NHWC")
+conv2d_nchw_python = _in_layout(
+    "NCHW", "OIHW", "Convolve ``(N, C, H, W)`` with ``(O, C / groups, KH, KW)``."
+)
+conv2d_nhwc_python = _in_layout(
+    "NHWC", "HWIO", "Convolve ``(N, H, W, C)`` with ``(KH, KW, C / groups, O)``."
+)
+conv3d_ncdhw_python = _in_layout(
+    "NCDHW", "OIDHW", "Convolve ``(N, C, D, H, W)`` with ``(O, C / groups, KD, KH, KW)``."
+)
+conv3d_ndhwc_python = _in_layout(
+    "NDHWC", "DHWIO", "Convolve ``(N, D, H, W, C)`` with ``(KD, KH, KW, C / groups, O)``."
+)
 
 
 def conv2d_hwcn_python(a_np: Array, w_np: Array, stride: Numbers, padding: Padding) -> Array:
     """Convolve ``(H, W, C, N)`` with ``(KH, KW, C, O)``."""
     x, w = moved(a_np, "HWCN", "NCHW"), moved(w_np, "HWIO", "OIHW")
     return moved(_direct(x, w, stride, padding), "NCHW", "HWCN")
-
-
-def conv3d_ncdhw_python(
-    a_np: Array, w_np: Array, stride: Numbers, padding: Padding, groups: int = 1
-) -> Array:
-    """Convolve ``(N, C, D, H, W)`` with ``(O, C / groups, KD, KH, KW)``."""
-    return _direct(a_np, w_np, stride, padding, 1, groups)
-
-
-def conv3d_ndhwc_python(
-    a_np: Array, w_np: Array, stride: Numbers, padding: Padding, groups: int = 1
-) -> Array:
-    """Convolve ``(N, D, H, W, C)`` with ``(KD, KH, KW, C / groups, O)``."""
-    x, w = moved(a_np, "NDHWC", "NCDHW"), moved(w_np, "DHWIO", "OIDHW")
-    return moved(_direct(x, w, stride, padding, 1, groups), "NCDHW", "NDHWC")
 
 
 def depthwise_conv2d_python_nchw(

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from tilewright.support.errors import VerifyError
+from tilewright.support.naming import named
 from tilewright.topi.testing.convolution import Numbers
 from tilewright.topi.testing.sampling import sampled
 from tilewright.topi.testing.windows import Array, Padding, moved, pads_of, per_dimension, wide
 
 
-def deformable_conv2d_nchw_python(
-    a_np: Array,
-    offset_np: Array,
-    w_np: Array,
-    stride: Numbers,
-    padding: Padding,
-    dilation: Numbers,
-    deformable_groups: int,
-    groups: int,
-) -> Array:
-    """Convolve ``(N, C, H, W)`` with ``(O, C / groups, KH, KW)``, each tap moved by an offset.
-
-    Offsets ``(N, deformable_groups * KH * KW * 2, OH, OW)`` are down and right, in pixels; between
-    pixels the input is interpolated linearly; it is zero before the first ones, and fades behind
-    the last.
-    """
+def _deformable(
+    arrays: tuple[Array, Array, Array], windows: tuple[Numbers, Padding, Numbers],
+    deformable_groups: int, groups: int,
+) -> Array:  # fmt: skip
+    """Convolve an image, given offsets and weights; windows have strides, padding and dilation."""
+    (a_np, offset_np, w_np), (stride, padding, dilation) = arrays, windows
     n, channels, height, width = a_np.shape
     filters, fan, rows, columns = w_np.shape
     if channels != fan * groups or channels % deformable_groups:
@@ -49,23 +42,40 @@ def deformable_conv2d_nchw_python(
     return np.asarray(made.reshape(n, filters, *made.shape[3:]), a_np.dtype)
 
 
-def deformable_conv2d_nhwc_python(
-    a_np: Array,
-    offset_np: Array,
-    w_np: Array,
-    stride: Numbers,
-    padding: Padding,
-    dilation: Numbers,
-    deformable_groups: int,
-    groups: int,
-) -> Array:
-    """Do as ``deformable_conv2d_nchw_python`` with channels last and weights ``(KH, KW, C, O)``."""
-    x, offsets = moved(a_np, "NHWC", "NCHW"), moved(offset_np, "NHWC", "NCHW")
-    made = deformable_conv2d_nchw_python(
-        x, offsets, moved(w_np, "HWIO", "OIHW"), stride, padding, dilation,
-        deformable_groups, groups,
-    )  # fmt: skip
-    return moved(made, "NCHW", "NHWC")
+def _deformable_in(layout: str, filters: str, doc: str) -> Callable[..., Array]:
+    def deformable_conv2d(
+        a_np: Array,
+        offset_np: Array,
+        w_np: Array,
+        stride: Numbers,
+        padding: Padding,
+        dilation: Numbers,
+        deformable_groups: int,
+        groups: int,
+    ) -> Array:
+        x, offsets = moved(a_np, layout, "NCHW"), moved(offset_np, layout, "NCHW")
+        arrays = x, offsets, moved(w_np, filters, "OIHW")
+        made = _deformable(arrays, (stride, padding, dilation), deformable_groups, groups)
+        return moved(made, "NCHW", layout)
+
+    return named(deformable_conv2d, f"deformable_conv2d_{layout.lower()}_python", doc)
+
+
+deformable_conv2d_nchw_python = _deformable_in(
+    "NCHW",
+    "OIHW",
+    """Convolve ``(N, C, H, W)`` with ``(O, C / groups, KH, KW)``, each tap moved by an offset.
+
+    Offsets ``(N, deformable_groups * KH * KW * 2, OH, OW)`` are down and right, in pixels; between
+    pixels the input is interpolated linearly; it is zero before the first ones, and fades behind
+    the last.
+    """,
+)
+deformable_conv2d_nhwc_python = _deformable_in(
+    "NHWC",
+    "HWIO",
+    "Do as ``deformable_conv2d_nchw_python`` with channels last and weights ``(KH, KW, C, O)``.",
+)
 
 
 def correlation_nchw_python(

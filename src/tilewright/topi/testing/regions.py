@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from tilewright.support.errors import VerifyError
+from tilewright.support.naming import named
 from tilewright.topi.testing.convolution import Numbers
 from tilewright.topi.testing.sampling import sampled
 from tilewright.topi.testing.windows import Array, moved, per_dimension
 
 
-def roi_align_nchw_python(
-    a_np: Array,
-    rois_np: Array,
-    pooled_size: Numbers,
-    spatial_scale: float,
-    sample_ratio: int,
-    mode: str | bytes = b"avg",
-    aligned: bool = False,
-) -> Array:
-    """Pool samples within the cells of regions (image, left, top, right, bottom).
-
-    A cell has ``sample_ratio`` samples each way, or as many as it has pixels, rounded up. Unless
-    ``aligned``, regions are at least a pixel large.
-    """
+def _aligned(
+    a_np: Array, rois_np: Array, out: tuple[int, ...], spatial_scale: float, sample_ratio: int,
+    mode: str | bytes, aligned: bool,
+) -> Array:  # fmt: skip
     mode = mode.decode() if isinstance(mode, bytes) else mode
     if mode not in ("avg", "max"):
         raise VerifyError(f'mode is "avg" or "max", got "{mode}"')
-    out = per_dimension(pooled_size, 2)
     made = np.zeros((len(rois_np), a_np.shape[1], *out))
     for number, roi in enumerate(rois_np.astype("float64")):
         image = a_np[int(roi[0])].astype("float64")
@@ -56,21 +48,32 @@ def _clamped(image: Array, ys: Array, xs: Array) -> Array:
     return np.where(near, sampled(image, at), 0.0)
 
 
-def roi_align_nhwc_python(
-    a_np: Array,
-    rois_np: Array,
-    pooled_size: Numbers,
-    spatial_scale: float,
-    sample_ratio: int,
-    mode: str | bytes = b"avg",
-    aligned: bool = False,
-) -> Array:
-    """Do as ``roi_align_nchw_python`` with channels last."""
-    x = moved(a_np, "NHWC", "NCHW")
-    made = roi_align_nchw_python(
-        x, rois_np, pooled_size, spatial_scale, sample_ratio, mode, aligned
-    )
-    return moved(made, "NCHW", "NHWC")
+def _roi_align_in(layout: str, doc: str) -> Callable[..., Array]:
+    def roi_align(
+        a_np: Array,
+        rois_np: Array,
+        pooled_size: Numbers,
+        spatial_scale: float,
+        sample_ratio: int,
+        mode: str | bytes = b"avg",
+        aligned: bool = False,
+    ) -> Array:
+        x, out = moved(a_np, layout, "NCHW"), per_dimension(pooled_size, 2)
+        made = _aligned(x, rois_np, out, spatial_scale, sample_ratio, mode, aligned)
+        return moved(made, "NCHW", layout)
+
+    return named(roi_align, f"roi_align_{layout.lower()}_python", doc)
+
+
+roi_align_nchw_python = _roi_align_in(
+    "NCHW",
+    """Pool samples within the cells of regions (image, left, top, right, bottom).
+
+    A cell has ``sample_ratio`` samples each way, or as many as it has pixels, rounded up. Unless
+    ``aligned``, regions are at least a pixel large.
+    """,
+)
+roi_align_nhwc_python = _roi_align_in("NHWC", "Do as ``roi_align_nchw_python`` with channels last.")
 
 
 def roi_pool_nchw_python(

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.support.errors import VerifyError
+from tilewright.support.naming import named
 from tilewright.topi.testing.sampling import cubic_weight
 from tilewright.topi.testing.windows import Array, channels_first, moved
 
@@ -75,43 +76,24 @@ def _resized(
     return moved(made.astype(data.dtype), first, layout)
 
 
-def resize1d_python(
-    data: Array,
-    scale: Sequence[float],
-    layout: str = "NCW",
-    method: str = "nearest_neighbor",
-    coordinate_transformation_mode: str = "align_corners",
-    rounding_method: str = "",
-) -> Array:
-    """Resize one dimension by a scale of one number."""
-    mode = coordinate_transformation_mode
-    return _resized(data, scale, layout, method, mode, rounding_method)
+def _resizing(axes: str, doc: str) -> Callable[..., Array]:
+    def resize(
+        data: Array,
+        scale: Sequence[float],
+        layout: str = axes,
+        method: str = "nearest_neighbor",
+        coordinate_transformation_mode: str = "align_corners",
+        rounding_method: str = "",
+    ) -> Array:
+        mode = coordinate_transformation_mode
+        return _resized(data, scale, layout, method, mode, rounding_method)
+
+    return named(resize, f"resize{len(axes) - 2}d_python", doc)
 
 
-def resize2d_python(
-    data: Array,
-    scale: Sequence[float],
-    layout: str = "NCHW",
-    method: str = "nearest_neighbor",
-    coordinate_transformation_mode: str = "align_corners",
-    rounding_method: str = "",
-) -> Array:
-    """Resize height and width by a scale for each."""
-    mode = coordinate_transformation_mode
-    return _resized(data, scale, layout, method, mode, rounding_method)
-
-
-def resize3d_python(
-    data: Array,
-    scale: Sequence[float],
-    layout: str = "NCDHW",
-    method: str = "nearest_neighbor",
-    coordinate_transformation_mode: str = "align_corners",
-    rounding_method: str = "",
-) -> Array:
-    """Resize depth, height and width by a scale for each."""
-    mode = coordinate_transformation_mode
-    return _resized(data, scale, layout, method, mode, rounding_method)
+resize1d_python = _resizing("NCW", "Resize one dimension by a scale of one number.")
+resize2d_python = _resizing("NCHW", "Resize height and width by a scale for each.")
+resize3d_python = _resizing("NCDHW", "Resize depth, height and width by a scale for each.")
 
 
 def crop_and_resize_python(
