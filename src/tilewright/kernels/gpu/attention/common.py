@@ -3,12 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from tilewright.ir import Expr, ExprLike, as_expr, as_int, call, const, dtypes, select
+from tilewright.arith import simplify
+from tilewright.ir import (
+    Expr,
+    ExprLike,
+    Var,
+    and_,
+    as_expr,
+    as_int,
+    call,
+    ceildiv,
+    const,
+    dtypes,
+    if_then_else,
+    minimum,
+    select,
+)
 from tilewright.kernels.problems.attention import FLOAT, LOWEST, Attention
 from tilewright.script import tir as T
-from tilewright.tir import Buffer, decl_buffer
+from tilewright.tir import Buffer, Stmt, decl_buffer
+from tilewright.tir.script.frames import Macro
+from tilewright.tir.script.parser import expand
 
 # Bytes that a thread reads and writes at once, and elements of float32.
 _BYTES, _VECTOR = 16, 4
@@ -84,6 +101,79 @@ class TileKernel:
     def read_value(self, k: Expr, d: Expr) -> Expr:
         """An element of a value."""
         return self.problem.read_value(self.b, self.h, k, d)
+
+
+class Tiling(Protocol):
+    """What kernels that go over tiles of queries know of their sizes."""
+
+    @property
+    def query_tile(self) -> int:
+        """Queries of a block."""
+
+    @property
+    def key_tile(self) -> int:
+        """Keys that are processed together."""
+
+
+class QueryTileKernel(TileKernel):
+    """A kernel whose thread blocks have a tile of queries each, and go over blocks of keys."""
+
+    attention: Macro
+    """Processes the keys of each tile of queries block by block."""
+    first_row: Expr
+    first_block: Expr
+    block_count: Expr
+    first_key: Expr
+
+    def __init__(self, problem: Attention, threads: int, tiling: Tiling) -> None:
+        super().__init__(problem, threads)
+        self._tiling = tiling
+
+    def build(self) -> Stmt:
+        """Build the whole computation: one block over tiles of queries and threads."""
+        return expand(self.attention)
+
+    def tiles(self) -> Expr:
+        """How many tiles there are."""
+        return simplify(self.problem.batch * self.problem.heads * self._query_tiles())
+
+    def _query_tiles(self) -> Expr:
+        return simplify(ceildiv(self.problem.rows, const(self._tiling.query_tile)))
+
+    def enter(self, tile: Var, thread: Var) -> None:
+        """Enter a tile of queries; those of a head are neighbours, as they read the same keys.
+
+        Under a causal mask the last one comes first, as it has most keys.
+        """
+        count, heads = self._query_tiles(), self.problem.heads
+        self.b, self.h = simplify(tile // count // heads), simplify(tile // count % heads)
+        q_tile = tile % count
+        if self.problem.is_causal:
+            q_tile = count - 1 - q_tile
+        self.thread = thread
+        size = self._tiling.query_tile
+        self.first_row = simplify(q_tile * size)
+        # The first block of keys that a query of the tile sees, and how many there are.
+        self.first_block, self.block_count = self.problem.key_blocks(
+            self.b, self.first_row, self.first_row + size - 1, self._tiling.key_tile
+        )
+
+    def at_keys(self, k_block: Var) -> None:
+        """Enter a block of keys."""
+        self.first_key = simplify((self.first_block + k_block) * self._tiling.key_tile)
+
+    def masked(self, score: Expr, row: Expr, key: Expr) -> Expr:
+        """Apply the mask, causality and the end of the sequence to a score."""
+        problem = self.problem
+        conditions = problem.seen(self.b, row, key)
+        if not problem.has_whole(self._tiling.key_tile):
+            conditions.append(key < problem.key_count(self.b))
+        if problem.mask is not None:
+            if not is_whole(problem.rows, self._tiling.query_tile):
+                row = minimum(row, problem.rows - 1)
+            score = score + problem.read_mask(self.b, self.h, row, key)
+        # Nothing is read where the condition doesn't hold: the mask ends with the keys.
+        return if_then_else(and_(*conditions), score, LOWEST) if conditions else score
 
 
 def vector_of(extent: int, most: int = _VECTOR) -> int:

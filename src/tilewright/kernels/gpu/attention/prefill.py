@@ -21,25 +21,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.arith import simplify
 from tilewright.ir import (
     Expr,
     ExprLike,
     Var,
-    and_,
     as_expr,
-    ceildiv,
-    const,
-    if_then_else,
-    minimum,
 )
 from tilewright.kernels.gpu.attention.common import (
     PAD,
+    QueryTileKernel,
     Tile,
-    TileKernel,
     exp2,
     inverse,
-    is_whole,
     shift_of,
     vector_of,
 )
@@ -47,8 +40,7 @@ from tilewright.kernels.gpu.lanes import WARP, from_other_lane, steps_down
 from tilewright.kernels.gpu.sizes import MOST_THREADS, is_power
 from tilewright.kernels.problems.attention import FLOAT, LOWEST, Attention
 from tilewright.script import tir as T
-from tilewright.tir import Stmt, decl_buffer
-from tilewright.tir.script.parser import expand
+from tilewright.tir import decl_buffer
 
 
 @dataclass(frozen=True)
@@ -97,11 +89,11 @@ class PrefillThreads:
         return 4 * (tiles + self.query_tile * (self.key_tile + PAD))
 
 
-class PrefillKernel(TileKernel):
+class PrefillKernel(QueryTileKernel):
     """Builds the body of the function; see the module's docstring."""
 
     def __init__(self, problem: Attention, sizes: PrefillThreads) -> None:
-        super().__init__(problem, sizes.threads)
+        super().__init__(problem, sizes.threads, sizes)
         self.sizes = sizes
         depth, width = problem.depth, problem.value_depth
         self.vector, self.key_vector = vector_of(depth), vector_of(sizes.key_tile)
@@ -131,24 +123,20 @@ class PrefillKernel(TileKernel):
             for name, size in own.items()
         }
 
-    def build(self) -> Stmt:
-        """Build the whole computation: one block over batches, heads, tiles and threads."""
-        return expand(self.attention)
-
     # ---- the algorithm ----
 
     @T.macro
     def attention(self) -> None:
         """Process the keys of each tile of queries block by block."""
         for tile, thread in T.grid(
-            T.thread_binding(self._tiles(), thread="blockIdx.x"),
+            T.thread_binding(self.tiles(), thread="blockIdx.x"),
             T.thread_binding(self.sizes.threads, thread="threadIdx.x"),
         ):
             with T.block("attention_tile"):
                 vtile, vthread = T.axis.remap("SS", [tile, thread])
                 for buffer in (self.queries.buffer, *self.own.values()):
                     T.alloc_buffer(buffer)
-                self._enter(vtile, vthread)
+                self.enter(vtile, vthread)
                 self.start()
                 for k_block in T.serial(self.block_count):
                     with T.block("key_block"):
@@ -156,7 +144,7 @@ class PrefillKernel(TileKernel):
                         # Here, so that what is not needed at a time may share memory.
                         for tile in (self.keys, self.powers, self.values):
                             T.alloc_buffer(tile.buffer)
-                        self._at_keys(vk_block)
+                        self.at_keys(vk_block)
                         end = T.meta_var(self.problem.key_count(self.b))
                         self.copy_rows(self.keys, self.read_key, self.first_key, end)
                         self.scores()
@@ -204,7 +192,8 @@ class PrefillKernel(TileKernel):
         for r in T.unroll(self.sizes.rows):
             before = top[r]
             for c in T.unroll(keys):
-                scores[r * keys + c] = self._masked(scores[r * keys + c], r, c)
+                key = T.meta_var(self.first_key + self._column(c))
+                scores[r * keys + c] = self.masked(scores[r * keys + c], self._row(r), key)
                 top[r] = T.max(top[r], scores[r * keys + c])
             for step in steps_down(self.sizes.columns):
                 other = self._from_column(top[r], step)
@@ -272,35 +261,10 @@ class PrefillKernel(TileKernel):
 
     # ---- where the thread is ----
 
-    def _query_tiles(self) -> Expr:
-        return simplify(ceildiv(self.problem.rows, const(self.sizes.query_tile)))
-
-    def _tiles(self) -> Expr:
-        return simplify(self.problem.batch * self.problem.heads * self._query_tiles())
-
-    def _enter(self, tile: Var, thread: Var) -> None:
-        """Enter a tile of queries; those of a head are neighbours, as they read the same keys.
-
-        Under a causal mask the last one comes first, as it has most keys.
-        """
-        count, heads = self._query_tiles(), self.problem.heads
-        self.b, self.h = simplify(tile // count // heads), simplify(tile // count % heads)
-        q_tile = tile % count
-        if self.problem.is_causal:
-            q_tile = count - 1 - q_tile
-        self.thread = thread
-        self.first_row = simplify(q_tile * self.sizes.query_tile)
-        self.first_block, self.block_count = self._key_blocks()
+    def enter(self, tile: Var, thread: Var) -> None:
+        """Enter a tile of queries."""
+        super().enter(tile, thread)
         self.y, self.x = thread // self.sizes.columns, thread % self.sizes.columns
-
-    def _key_blocks(self) -> tuple[Expr, Expr]:
-        """The first block of keys that a query of the tile sees, and how many there are."""
-        last = self.first_row + self.sizes.query_tile - 1
-        return self.problem.key_blocks(self.b, self.first_row, last, self.sizes.key_tile)
-
-    def _at_keys(self, k_block: Var) -> None:
-        """Enter a block of keys."""
-        self.first_key = simplify((self.first_block + k_block) * self.sizes.key_tile)
 
     def _own_row(self, r: ExprLike) -> Expr:
         """A query of the thread in the tile."""
@@ -327,21 +291,6 @@ class PrefillKernel(TileKernel):
 
     def _from_column(self, value: Expr, step: int) -> Expr:
         return from_other_lane(value, step, self.sizes.columns, self.sizes.threads)
-
-    # ---- elements ----
-
-    def _masked(self, score: Expr, r: Expr, c: Expr) -> Expr:
-        """Apply the mask, causality and the end of the sequence to a score."""
-        problem, row, key = self.problem, self._row(r), self.first_key + self._column(c)
-        conditions = problem.seen(self.b, row, key)
-        if not problem.has_whole(self.sizes.key_tile):
-            conditions.append(key < problem.key_count(self.b))
-        if problem.mask is not None:
-            if not is_whole(problem.rows, self.sizes.query_tile):
-                row = minimum(row, problem.rows - 1)
-            score = score + problem.read_mask(self.b, self.h, row, key)
-        # Nothing is read where the condition doesn't hold: the mask ends with the keys.
-        return if_then_else(and_(*conditions), score, LOWEST) if conditions else score
 
 
 __all__ = ["PrefillKernel", "PrefillThreads"]

@@ -24,27 +24,20 @@ from tilewright.ir import (
     Expr,
     ExprLike,
     Var,
-    and_,
     as_expr,
-    ceildiv,
-    const,
-    if_then_else,
-    minimum,
 )
 from tilewright.kernels.gpu.attention.common import (
+    QueryTileKernel,
     Tile,
-    TileKernel,
     exp2,
     inverse,
-    is_whole,
     shift_of,
 )
 from tilewright.kernels.gpu.lanes import WARP, from_other_lane
 from tilewright.kernels.gpu.sizes import MOST_THREADS
 from tilewright.kernels.problems.attention import FLOAT, LOWEST, Attention
 from tilewright.script import tir as T
-from tilewright.tir import Buffer, Stmt, decl_buffer
-from tilewright.tir.script.parser import expand
+from tilewright.tir import Buffer, decl_buffer
 
 CAPABILITY = 80
 """The compute capability from which GPUs have the product."""
@@ -77,6 +70,11 @@ class PrefillWarps:
         return self.warps * WARP
 
     @property
+    def key_tile(self) -> int:
+        """Keys that are processed together."""
+        return self.keys
+
+    @property
     def query_tile(self) -> int:
         """Queries of a block."""
         return self.warps * _SIDE
@@ -102,11 +100,11 @@ class PrefillWarps:
         return 2 * max(self.query_tile * depth, self.stages * self.keys * (depth + width))
 
 
-class PrefillMmaKernel(TileKernel):
+class PrefillMmaKernel(QueryTileKernel):
     """Builds the body of the function; see the module's docstring."""
 
     def __init__(self, problem: Attention, sizes: PrefillWarps) -> None:
-        super().__init__(problem, sizes.threads)
+        super().__init__(problem, sizes.threads, sizes)
         self.sizes = sizes
         self.dtype = problem.query.dtype
         depth, width = problem.depth, problem.value_depth
@@ -128,24 +126,20 @@ class PrefillMmaKernel(TileKernel):
             for name, size in sizes_of.items()
         }
 
-    def build(self) -> Stmt:
-        """Build the whole computation: one block over tiles of queries and threads."""
-        return expand(self.attention)
-
     # ---- the algorithm ----
 
     @T.macro
     def attention(self) -> None:
         """Process the keys of each tile of queries block by block."""
         for tile, thread in T.grid(
-            T.thread_binding(self._tiles(), thread="blockIdx.x"),
+            T.thread_binding(self.tiles(), thread="blockIdx.x"),
             T.thread_binding(self.threads, thread="threadIdx.x"),
         ):
             with T.block("attention_tile"):
                 vtile, vthread = T.axis.remap("SS", [tile, thread])
                 for buffer in self.own.values():
                     T.alloc_buffer(buffer)
-                self._enter(vtile, vthread)
+                self.enter(vtile, vthread)
                 with T.block("load_queries"):
                     T.alloc_buffer(self.queries.buffer)
                     self.copy_rows(self.queries, self._raw_query, self.first_row, self.problem.rows)
@@ -162,7 +156,7 @@ class PrefillMmaKernel(TileKernel):
                         T.evaluate(T.ptx_wait_group(self.sizes.stages - 1))
                         # A thread has waited for its own copies only.
                         T.evaluate(T.storage_sync("shared", dtype="void"))
-                        self._at_keys(k_block)
+                        self.at_keys(k_block)
                         self.scores()
                         self.softmax()
                         self.weigh()
@@ -246,7 +240,8 @@ class PrefillMmaKernel(TileKernel):
         """Apply scale and masks; turn scores, less their maximum, into powers; rescale sums."""
         scores, top, total = self.own["scores"], self.own["top"], self.own["total"]
         for i in T.unroll(self.sizes.keys // 2):
-            scores[i] = self._masked(scores[i] * T.float32(self.problem.scale), i)
+            row, key = T.meta_var(self._row(i % 4 // 2)), T.meta_var(self._key(i))
+            scores[i] = self.masked(scores[i] * T.float32(self.problem.scale), row, key)
         for r in T.unroll(2):
             before = top[r]
             for pair in T.unroll(self.sizes.keys // 8):
@@ -303,31 +298,14 @@ class PrefillMmaKernel(TileKernel):
 
     # ---- where the warp is ----
 
-    def _query_tiles(self) -> Expr:
-        return simplify(ceildiv(self.problem.rows, const(self.sizes.query_tile)))
+    def enter(self, tile: Var, thread: Var) -> None:
+        """Enter a tile of queries."""
+        super().enter(tile, thread)
+        self.warp, self.lane = thread // WARP, thread % WARP
 
-    def _tiles(self) -> Expr:
-        return simplify(self.problem.batch * self.problem.heads * self._query_tiles())
-
-    def _enter(self, tile: Var, thread: Var) -> None:
-        """Enter a tile of queries; under a causal mask the last one of a head comes first."""
-        count, heads = self._query_tiles(), self.problem.heads
-        self.b, self.h = simplify(tile // count // heads), simplify(tile // count % heads)
-        q_tile = tile % count
-        if self.problem.is_causal:
-            q_tile = count - 1 - q_tile
-        self.first_row = simplify(q_tile * self.sizes.query_tile)
-        self.first_block, self.block_count = self._key_blocks()
-        self.thread, self.warp, self.lane = thread, thread // WARP, thread % WARP
-
-    def _key_blocks(self) -> tuple[Expr, Expr]:
-        """The first block of keys that a query of the tile sees, and how many there are."""
-        last = self.first_row + self.sizes.query_tile - 1
-        return self.problem.key_blocks(self.b, self.first_row, last, self.sizes.keys)
-
-    def _at_keys(self, k_block: Var) -> None:
-        """Enter a block of keys."""
-        self.first_key = simplify((self.first_block + k_block) * self.sizes.keys)
+    def at_keys(self, k_block: Var) -> None:
+        """Enter a block of keys, which is in a stage."""
+        super().at_keys(k_block)
         self.stage_row = simplify(k_block % self.sizes.stages * self.sizes.keys)
 
     def _row(self, r: ExprLike) -> Expr:
@@ -357,20 +335,9 @@ class PrefillMmaKernel(TileKernel):
     def _raw_value(self, k: Expr, d: Expr) -> Expr:
         return self.problem.value_elements(self.b, self.h, k, d)
 
-    def _masked(self, score: Expr, i: Expr) -> Expr:
-        """Apply the mask, causality and the end of the sequence to a lane's ``i``-th score."""
-        problem = self.problem
-        row = self._row(i % 4 // 2)
-        key = self.first_key + i // 4 * 8 + self.lane % 4 * 2 + i % 2
-        conditions = problem.seen(self.b, row, key)
-        if not problem.has_whole(self.sizes.keys):
-            conditions.append(key < problem.key_count(self.b))
-        if problem.mask is not None:
-            if not is_whole(problem.rows, self.sizes.query_tile):
-                row = minimum(row, problem.rows - 1)
-            score = score + problem.read_mask(self.b, self.h, row, key)
-        # Nothing is read where the condition doesn't hold: the mask ends with the keys.
-        return if_then_else(and_(*conditions), score, LOWEST) if conditions else score
+    def _key(self, i: Expr) -> Expr:
+        """The key of a lane's ``i``-th score."""
+        return self.first_key + i // 4 * 8 + self.lane % 4 * 2 + i % 2
 
 
 __all__ = ["CAPABILITY", "PrefillMmaKernel", "PrefillWarps"]
