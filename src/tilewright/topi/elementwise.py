@@ -24,6 +24,7 @@ from tilewright.ir import (
 )
 from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
+from tilewright.support.naming import named
 from tilewright.te import Tensor
 from tilewright.te.arithmetic import map_elements
 from tilewright.tir.float_division import fast_dtype
@@ -43,16 +44,16 @@ def in_single(function: Callable[[Expr], Expr]) -> Callable[[Expr], Expr]:
     return formula
 
 
-def _intrinsic(name: str) -> Callable[[Tensor], Tensor]:
+def intrinsic(name: str, doc: str = "") -> Callable[[Tensor], Tensor]:
+    """The operator that calls an intrinsic of every element."""
+
     def build(x: Tensor) -> Tensor:
         return map_elements(x, lambda value: call(name, value), name)
 
-    build.__name__ = build.__qualname__ = name
-    build.__doc__ = f"``{name}`` of every element; shape and dtype stay."
-    return build
+    return named(build, name, doc or f"``{name}`` of every element; shape and dtype stay.")
 
 
-UNARY: dict[str, Callable[[Tensor], Tensor]] = {name: _intrinsic(name) for name in ELEMENTWISE}
+UNARY: dict[str, Callable[[Tensor], Tensor]] = {name: intrinsic(name) for name in ELEMENTWISE}
 
 exp = UNARY["exp"]
 exp2 = UNARY["exp2"]
@@ -178,19 +179,9 @@ def ceil_log2(x: Tensor | ExprLike) -> Tensor | Expr:
     return steps.result(cast_expr(call("popcount", bits), value.dtype))
 
 
-def isnan(x: Tensor) -> Tensor:
-    """Tell which elements are NaN."""
-    return map_elements(x, lambda value: call("isnan", value), "isnan")
-
-
-def isinf(x: Tensor) -> Tensor:
-    """Tell which elements are infinite."""
-    return map_elements(x, lambda value: call("isinf", value), "isinf")
-
-
-def isfinite(x: Tensor) -> Tensor:
-    """Tell which elements are neither infinite nor NaN."""
-    return map_elements(x, lambda value: call("isfinite", value), "isfinite")
+isnan = intrinsic("isnan", "Tell which elements are NaN.")
+isinf = intrinsic("isinf", "Tell which elements are infinite.")
+isfinite = intrinsic("isfinite", "Tell which elements are neither infinite nor NaN.")
 
 
 def signbit(x: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from tilewright import te
 from tilewright.ir import Expr, as_int, const, dtypes, max_value, min_value, or_, product, select
 from tilewright.ir import cast as cast_expr
+from tilewright.support.naming import named
 from tilewright.te import Tensor, compute
 from tilewright.te.arithmetic import map_elements
 from tilewright.tir.float_division import fast_dtype
@@ -240,34 +241,27 @@ def _arg_of_pairs(
     return made
 
 
-def argmax(
-    data: Tensor,
-    axis: int | Sequence[int] | None = None,
-    keepdims: bool = False,
-    select_last_index: bool = False,
-    *,
-    dtype: str = "int32",
-) -> Tensor:
-    """Return the index of the maximum along ``axis``: flat over several, or all of them.
+def _arg_extremum(name: str, what: str) -> Callable[..., Tensor]:
+    def arg_extremum(
+        data: Tensor,
+        axis: int | Sequence[int] | None = None,
+        keepdims: bool = False,
+        select_last_index: bool = False,
+        *,
+        dtype: str = "int32",
+    ) -> Tensor:
+        least = what == "minimum"
+        return _arg(data, axis, keepdims, dtype, least=least, last=select_last_index)
+
+    doc = f"""Return the index of the {what} along ``axis``: flat over several, or all of them.
 
     Of equal elements the first one counts, or the last one with ``select_last_index``.
     """
-    return _arg(data, axis, keepdims, dtype, least=False, last=select_last_index)
+    return named(arg_extremum, name, doc)
 
 
-def argmin(
-    data: Tensor,
-    axis: int | Sequence[int] | None = None,
-    keepdims: bool = False,
-    select_last_index: bool = False,
-    *,
-    dtype: str = "int32",
-) -> Tensor:
-    """Return the index of the minimum along ``axis``: flat over several, or all of them.
-
-    Of equal elements the first one counts, or the last one with ``select_last_index``.
-    """
-    return _arg(data, axis, keepdims, dtype, least=True, last=select_last_index)
+argmax = _arg_extremum("argmax", "maximum")
+argmin = _arg_extremum("argmin", "minimum")
 
 
 def is_sum_exact(dtype: str) -> bool:

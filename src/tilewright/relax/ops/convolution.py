@@ -18,11 +18,12 @@ from tilewright.relax.ops.common import (
     same_dtype,
     window,
 )
-from tilewright.relax.ops.other_layouts import image_axes, in_usual_order, layouts_of
+from tilewright.relax.ops.other_layouts import in_usual_order, layouts_of
 from tilewright.relax.ops.unary import astype
 from tilewright.relax.registry import Tensor, in_usual_form, operator
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo
 from tilewright.support.errors import VerifyError
+from tilewright.topi.nn.spatial import image_axes
 from tilewright.topi.utils import padding_of, pair
 
 

@@ -36,12 +36,13 @@ from tilewright.relax.ops.common import (
     same_dtype,
     tensor_like,
 )
-from tilewright.relax.ops.other_layouts import image_axes, in_usual_order, layouts_of
+from tilewright.relax.ops.other_layouts import in_usual_order, layouts_of
 from tilewright.relax.registry import Builder, Tensor, in_usual_form, operator
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo
 from tilewright.support.errors import VerifyError
 from tilewright.tir import Buffer, IfThenElse, Stmt, decl_buffer, seq
 from tilewright.tir.building import Axis, block, let, load, loop, store
+from tilewright.topi.nn.spatial import image_axes
 from tilewright.topi.utils import normal_axis, padding_of, pair, sum_dtype
 
 

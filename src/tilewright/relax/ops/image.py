@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from tilewright import te, topi
@@ -11,7 +11,6 @@ from tilewright.relax.conditions import require, require_equal
 from tilewright.relax.expr import RelaxCall, RelaxExpr, ShapeExpr
 from tilewright.relax.ops.common import known, laid_out, plain_info, require_ndim
 from tilewright.relax.ops.manipulate import permute_dims
-from tilewright.relax.ops.other_layouts import image_axes
 from tilewright.relax.ops.sampling import OUTSIDE, extents_of_image
 from tilewright.relax.ops.sampling import sample_at as sample_at
 from tilewright.relax.ops.unary import astype
@@ -19,7 +18,9 @@ from tilewright.relax.registry import Shape, Tensor, builder, in_usual_form, ope
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo
 from tilewright.relax.values import ShapeLike, shape_values
 from tilewright.support.errors import VerifyError
+from tilewright.support.naming import named
 from tilewright.topi.layout import layout_of
+from tilewright.topi.nn.spatial import image_axes
 
 
 def _resized_info(
@@ -161,22 +162,45 @@ def _resized(
     return made if out_dtype in (None, data.dtype) else astype(made, out_dtype)
 
 
-@builder("image.resize2d")
-def resize2d(
-    data: RelaxExpr,
-    size: int | ShapeLike,
-    roi: float | Sequence[float] | None = None,
-    layout: str = "NCHW",
-    method: str = "linear",
-    coordinate_transformation_mode: str = "half_pixel",
-    rounding_method: str = "round",
-    cubic_alpha: float = -0.75,
-    cubic_exclude: int = 0,
-    extrapolation_value: float = 0.0,
-    out_dtype: str | None = None,
-    *,
-    scale_factor: Sequence[float] | None = None,
-) -> RelaxCall:
+def _resize_over(spatial: int, rounding: str, doc: str) -> Callable[..., RelaxCall]:
+    """Resizing of so many axes; ``rounding`` is the default."""
+
+    def resize(
+        data: RelaxExpr,
+        size: int | ShapeLike,
+        roi: float | Sequence[float] | None = None,
+        layout: str = image_axes(spatial),
+        method: str = "linear",
+        coordinate_transformation_mode: str = "half_pixel",
+        rounding_method: str = rounding,
+        cubic_alpha: float = -0.75,
+        cubic_exclude: int = 0,
+        extrapolation_value: float = 0.0,
+        out_dtype: str | None = None,
+        *,
+        scale_factor: Sequence[float] | None = None,
+    ) -> RelaxCall:
+        how = _Sampling(
+            method, coordinate_transformation_mode, rounding_method,
+            cubic_alpha, cubic_exclude, extrapolation_value,
+        )  # fmt: skip
+        return _resized(data, size, roi, layout, how, out_dtype, scale_factor)
+
+    name = f"resize{spatial}d"
+    return builder(f"image.{name}")(named(resize, name, doc))
+
+
+resize1d = _resize_over(
+    1,
+    "",
+    """Resize rows to the width ``size``; options as of :func:`resize2d`.
+
+    Neighbours are rounded down (with aligned corners: ``round``) if nothing else is said.
+    """,
+)
+resize2d = _resize_over(
+    2,
+    "round",
     """Resize images to the height and width of ``size``; one number is both.
 
     ``method`` is ``nearest_neighbor``, ``linear`` or ``cubic`` (Keys' convolution with
@@ -192,12 +216,13 @@ def resize2d(
 
     Raises ``VerifyError`` for negative sizes, unknown methods, and ``scale_factor`` in modes that
     don't take it.
-    """
-    how = _Sampling(
-        method, coordinate_transformation_mode, rounding_method,
-        cubic_alpha, cubic_exclude, extrapolation_value,
-    )  # fmt: skip
-    return _resized(data, size, roi, layout, how, out_dtype, scale_factor)
+    """,
+)
+resize3d = _resize_over(
+    3,
+    "",
+    "Resize volumes to depth, height and width of ``size``; options as of :func:`resize1d`.",
+)
 
 
 @builder("image.resize")
@@ -221,57 +246,6 @@ def resize(
         data, _extents(size, layout), layout, method, coordinate_transformation_mode, factors,
         cubic_alpha, antialias,
     )  # fmt: skip
-
-
-@builder("image.resize1d")
-def resize1d(
-    data: RelaxExpr,
-    size: int | ShapeLike,
-    roi: float | Sequence[float] | None = None,
-    layout: str = "NCW",
-    method: str = "linear",
-    coordinate_transformation_mode: str = "half_pixel",
-    rounding_method: str = "",
-    cubic_alpha: float = -0.75,
-    cubic_exclude: int = 0,
-    extrapolation_value: float = 0.0,
-    out_dtype: str | None = None,
-    *,
-    scale_factor: Sequence[float] | None = None,
-) -> RelaxCall:
-    """Resize rows to the width ``size``; options as of :func:`resize2d`.
-
-    Neighbours are rounded down (with aligned corners: ``round``) if nothing else is said.
-    """
-    how = _Sampling(
-        method, coordinate_transformation_mode, rounding_method,
-        cubic_alpha, cubic_exclude, extrapolation_value,
-    )  # fmt: skip
-    return _resized(data, size, roi, layout, how, out_dtype, scale_factor)
-
-
-@builder("image.resize3d")
-def resize3d(
-    data: RelaxExpr,
-    size: int | ShapeLike,
-    roi: float | Sequence[float] | None = None,
-    layout: str = "NCDHW",
-    method: str = "linear",
-    coordinate_transformation_mode: str = "half_pixel",
-    rounding_method: str = "",
-    cubic_alpha: float = -0.75,
-    cubic_exclude: int = 0,
-    extrapolation_value: float = 0.0,
-    out_dtype: str | None = None,
-    *,
-    scale_factor: Sequence[float] | None = None,
-) -> RelaxCall:
-    """Resize volumes to depth, height and width of ``size``; options as of :func:`resize1d`."""
-    how = _Sampling(
-        method, coordinate_transformation_mode, rounding_method,
-        cubic_alpha, cubic_exclude, extrapolation_value,
-    )  # fmt: skip
-    return _resized(data, size, roi, layout, how, out_dtype, scale_factor)
 
 
 # ---- sampling ----------------------------------------------------------------------------------

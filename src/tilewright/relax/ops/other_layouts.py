@@ -15,11 +15,6 @@ from tilewright.support.errors import VerifyError
 from tilewright.topi.layout import Layout, image_layout, layout_of
 
 
-def image_axes(spatial: int) -> str:
-    """Return the axes of images in the usual order: ``NCHW`` of two spatial ones."""
-    return "NC" + "DHW"[3 - spatial :]
-
-
 def layouts_of(
     attrs: Mapping[str, Any], axes: Mapping[str, str], blocks: bool = False
 ) -> list[Layout]:

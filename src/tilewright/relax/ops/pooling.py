@@ -10,11 +10,12 @@ from tilewright.ir import as_int
 from tilewright.relax.conditions import require
 from tilewright.relax.expr import RelaxCall, RelaxExpr
 from tilewright.relax.ops.common import known, laid_out, plain_info, require_ndim, window
-from tilewright.relax.ops.other_layouts import image_axes, in_usual_order, layouts_of
-from tilewright.relax.registry import Tensor, in_usual_form, operator
+from tilewright.relax.ops.other_layouts import in_usual_order, layouts_of
+from tilewright.relax.registry import Builder, Tensor, in_usual_form, operator
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo
 from tilewright.support.errors import VerifyError
 from tilewright.topi.layout import layout_of
+from tilewright.topi.nn.spatial import image_axes
 from tilewright.topi.utils import padding_of, pair
 
 
@@ -67,19 +68,6 @@ def _in_layouts(
     return laid_out(shape(image), want, axes["layout"])
 
 
-def _pooled(spatial: int, data: TensorStructInfo, **options: Any) -> StructInfo:
-    """The result of pooling over images of any layout."""
-    pool_size, strides, padding, dilation, ceil_mode = (
-        options[name] for name in ("pool_size", "strides", "padding", "dilation", "ceil_mode")
-    )
-    return _in_layouts(
-        data, spatial, options["layout"], options["out_layout"],
-        lambda image: _pool_shape(
-            image, pool_size, strides, padding, dilation, ceil_mode, spatial
-        ),
-    )  # fmt: skip
-
-
 def _adaptive_shape(
     data: TensorStructInfo, output_size: int | Sequence[int | None] | None, spatial: int
 ) -> TensorStructInfo:
@@ -114,296 +102,88 @@ def _whole_size(
     return {"output_size": tuple(made)}
 
 
-@operator(
-    "nn.max_pool1d",
-    legalize=in_usual_form(topi.nn.max_pool1d, "count_include_pad", "layout", "out_layout"),
-    usual=usual_pool(1),
-)
-def max_pool1d(
-    data: Tensor,
-    pool_size: int | tuple[int, ...] = (1,),
-    strides: int | tuple[int, ...] = (1,),
-    padding: int | tuple[int, ...] = (0, 0),
-    dilation: int | tuple[int, ...] = (1,),
-    ceil_mode: bool = False,
-    count_include_pad: bool = False,
-    layout: str = "NCW",
-    out_layout: str | None = None,
-) -> StructInfo:
-    """Maximum of each window of ``[N, C, W]``.
+_MEANS = {
+    "max": (
+        "Maximum",
+        "Padding is never a maximum, whatever ``count_include_pad`` says.",
+        ("count_include_pad",),
+    ),
+    "avg": ("Mean", "Padding counts as elements with ``count_include_pad``.", ()),
+}
+"""What pools give, what padding does, and the attributes that TOPI's functions don't take."""
 
-    Padding is never a maximum, whatever ``count_include_pad`` says. Layouts have
-    their axes in any order; that of the result is the data's unless ``out_layout``
-    says otherwise.
+
+def _pool(kind: str, spatial: int, counts: bool) -> Builder:
+    """Pooling over so many axes; ``counts`` is the default of ``count_include_pad``."""
+    given, padded, unused = _MEANS[kind]
+    name, axes = f"{kind}_pool{spatial}d", image_axes(spatial)
+    ones = (1,) * spatial
+
+    def rule(
+        data: Tensor,
+        pool_size: int | tuple[int, ...] = ones,
+        strides: int | tuple[int, ...] = ones,
+        padding: int | tuple[int, ...] = (0,) * max(2, spatial),
+        dilation: int | tuple[int, ...] = ones,
+        ceil_mode: bool = False,
+        count_include_pad: bool = counts,
+        layout: str = axes,
+        out_layout: str | None = None,
+    ) -> StructInfo:
+        return _in_layouts(
+            data, spatial, layout, out_layout,
+            lambda image: _pool_shape(
+                image, pool_size, strides, padding, dilation, ceil_mode, spatial
+            ),
+        )  # fmt: skip
+
+    rule.__doc__ = f"""{given} of each window of ``[{", ".join(axes)}]``.
+
+    {padded} Layouts have their axes in any order{", or blocks of channels" * (spatial == 2)}; that
+    of the result is the data's unless ``out_layout`` says otherwise.
     """
-    return _pooled(
-        1, data, pool_size=pool_size, strides=strides, padding=padding, dilation=dilation,
-        ceil_mode=ceil_mode, layout=layout, out_layout=out_layout,
-    )  # fmt: skip
+    legal = in_usual_form(getattr(topi.nn, name), *unused, "out_layout")
+    return operator(f"nn.{name}", legalize=legal, usual=usual_pool(spatial))(rule)
 
 
-@operator(
-    "nn.max_pool2d",
-    legalize=in_usual_form(topi.nn.max_pool2d, "count_include_pad", "out_layout"),
-    usual=usual_pool(2),
-)
-def max_pool2d(
-    data: Tensor,
-    pool_size: int | tuple[int, ...] = (1, 1),
-    strides: int | tuple[int, ...] = (1, 1),
-    padding: int | tuple[int, ...] = (0, 0),
-    dilation: int | tuple[int, ...] = (1, 1),
-    ceil_mode: bool = False,
-    count_include_pad: bool = False,
-    layout: str = "NCHW",
-    out_layout: str | None = None,
-) -> StructInfo:
-    """Maximum of each window of ``[N, C, H, W]``.
-
-    Padding is never a maximum, whatever ``count_include_pad`` says. Layouts have
-    their axes in any order, or blocks of channels; that of the result is the data's unless
-    ``out_layout`` says otherwise.
-    """
-    return _pooled(
-        2, data, pool_size=pool_size, strides=strides, padding=padding, dilation=dilation,
-        ceil_mode=ceil_mode, layout=layout, out_layout=out_layout,
-    )  # fmt: skip
+max_pool1d = _pool("max", 1, False)
+max_pool2d = _pool("max", 2, False)
+max_pool3d = _pool("max", 3, False)
+avg_pool1d = _pool("avg", 1, True)
+avg_pool2d = _pool("avg", 2, False)
+avg_pool3d = _pool("avg", 3, True)
 
 
-@operator(
-    "nn.max_pool3d",
-    legalize=in_usual_form(topi.nn.max_pool3d, "count_include_pad", "layout", "out_layout"),
-    usual=usual_pool(3),
-)
-def max_pool3d(
-    data: Tensor,
-    pool_size: int | tuple[int, ...] = (1, 1, 1),
-    strides: int | tuple[int, ...] = (1, 1, 1),
-    padding: int | tuple[int, ...] = (0, 0, 0),
-    dilation: int | tuple[int, ...] = (1, 1, 1),
-    ceil_mode: bool = False,
-    count_include_pad: bool = False,
-    layout: str = "NCDHW",
-    out_layout: str | None = None,
-) -> StructInfo:
-    """Maximum of each window of ``[N, C, D, H, W]``.
+def _adaptive_pool(kind: str, spatial: int) -> Builder:
+    """Pooling over windows that divide so many axes."""
+    name = f"adaptive_{kind}_pool{spatial}d"
 
-    Padding is never a maximum, whatever ``count_include_pad`` says. Layouts have
-    their axes in any order; that of the result is the data's unless ``out_layout``
-    says otherwise.
-    """
-    return _pooled(
-        3, data, pool_size=pool_size, strides=strides, padding=padding, dilation=dilation,
-        ceil_mode=ceil_mode, layout=layout, out_layout=out_layout,
-    )  # fmt: skip
+    def rule(
+        data: Tensor,
+        output_size: int | tuple[int | None, ...] | None = None,
+        layout: str = image_axes(spatial),
+        out_layout: str | None = None,
+    ) -> StructInfo:
+        return _in_layouts(
+            data, spatial, layout, out_layout,
+            lambda image: _adaptive_shape(image, output_size, spatial),
+        )  # fmt: skip
 
-
-@operator(
-    "nn.avg_pool1d",
-    legalize=in_usual_form(topi.nn.avg_pool1d, "layout", "out_layout"),
-    usual=usual_pool(1),
-)
-def avg_pool1d(
-    data: Tensor,
-    pool_size: int | tuple[int, ...] = (1,),
-    strides: int | tuple[int, ...] = (1,),
-    padding: int | tuple[int, ...] = (0, 0),
-    dilation: int | tuple[int, ...] = (1,),
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    layout: str = "NCW",
-    out_layout: str | None = None,
-) -> StructInfo:
-    """Mean of each window of ``[N, C, W]``.
-
-    Padding counts as elements with ``count_include_pad``. Layouts have
-    their axes in any order; that of the result is the data's unless ``out_layout``
-    says otherwise.
-    """
-    return _pooled(
-        1, data, pool_size=pool_size, strides=strides, padding=padding, dilation=dilation,
-        ceil_mode=ceil_mode, layout=layout, out_layout=out_layout,
-    )  # fmt: skip
-
-
-@operator(
-    "nn.avg_pool2d", legalize=in_usual_form(topi.nn.avg_pool2d, "out_layout"), usual=usual_pool(2)
-)
-def avg_pool2d(
-    data: Tensor,
-    pool_size: int | tuple[int, ...] = (1, 1),
-    strides: int | tuple[int, ...] = (1, 1),
-    padding: int | tuple[int, ...] = (0, 0),
-    dilation: int | tuple[int, ...] = (1, 1),
-    ceil_mode: bool = False,
-    count_include_pad: bool = False,
-    layout: str = "NCHW",
-    out_layout: str | None = None,
-) -> StructInfo:
-    """Mean of each window of ``[N, C, H, W]``.
-
-    Padding counts as elements with ``count_include_pad``. Layouts have
-    their axes in any order, or blocks of channels; that of the result is the data's unless
-    ``out_layout`` says otherwise.
-    """
-    return _pooled(
-        2, data, pool_size=pool_size, strides=strides, padding=padding, dilation=dilation,
-        ceil_mode=ceil_mode, layout=layout, out_layout=out_layout,
-    )  # fmt: skip
-
-
-@operator(
-    "nn.avg_pool3d",
-    legalize=in_usual_form(topi.nn.avg_pool3d, "layout", "out_layout"),
-    usual=usual_pool(3),
-)
-def avg_pool3d(
-    data: Tensor,
-    pool_size: int | tuple[int, ...] = (1, 1, 1),
-    strides: int | tuple[int, ...] = (1, 1, 1),
-    padding: int | tuple[int, ...] = (0, 0, 0),
-    dilation: int | tuple[int, ...] = (1, 1, 1),
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    layout: str = "NCDHW",
-    out_layout: str | None = None,
-) -> StructInfo:
-    """Mean of each window of ``[N, C, D, H, W]``.
-
-    Padding counts as elements with ``count_include_pad``. Layouts have
-    their axes in any order; that of the result is the data's unless ``out_layout``
-    says otherwise.
-    """
-    return _pooled(
-        3, data, pool_size=pool_size, strides=strides, padding=padding, dilation=dilation,
-        ceil_mode=ceil_mode, layout=layout, out_layout=out_layout,
-    )  # fmt: skip
-
-
-@operator(
-    "nn.adaptive_avg_pool1d",
-    prepare=_whole_size,
-    legalize=in_usual_form(topi.nn.adaptive_avg_pool1d, "layout", "out_layout"),
-    usual=usual_pool(1),
-)
-def adaptive_avg_pool1d(
-    data: Tensor,
-    output_size: int | tuple[int | None, ...] | None = None,
-    layout: str = "NCW",
-    out_layout: str | None = None,
-) -> StructInfo:
-    """Mean over windows chosen so that the result has ``output_size``.
+    rule.__doc__ = f"""{_MEANS[kind][0]} over windows chosen so that the result has ``output_size``.
 
     ``None`` is the image's size.
     """
-    return _in_layouts(
-        data, 1, layout, out_layout, lambda image: _adaptive_shape(image, output_size, 1)
-    )
+    legal = in_usual_form(getattr(topi.nn, name), "out_layout")
+    usual = usual_pool(spatial)
+    return operator(f"nn.{name}", prepare=_whole_size, legalize=legal, usual=usual)(rule)
 
 
-@operator(
-    "nn.adaptive_avg_pool2d",
-    prepare=_whole_size,
-    legalize=in_usual_form(topi.nn.adaptive_avg_pool2d, "out_layout"),
-    usual=usual_pool(2),
-)
-def adaptive_avg_pool2d(
-    data: Tensor,
-    output_size: int | tuple[int | None, ...] | None = None,
-    layout: str = "NCHW",
-    out_layout: str | None = None,
-) -> StructInfo:
-    """Mean over windows chosen so that the result has ``output_size``.
-
-    ``None`` is the image's size.
-    """
-    return _in_layouts(
-        data, 2, layout, out_layout, lambda image: _adaptive_shape(image, output_size, 2)
-    )
-
-
-@operator(
-    "nn.adaptive_avg_pool3d",
-    prepare=_whole_size,
-    legalize=in_usual_form(topi.nn.adaptive_avg_pool3d, "layout", "out_layout"),
-    usual=usual_pool(3),
-)
-def adaptive_avg_pool3d(
-    data: Tensor,
-    output_size: int | tuple[int | None, ...] | None = None,
-    layout: str = "NCDHW",
-    out_layout: str | None = None,
-) -> StructInfo:
-    """Mean over windows chosen so that the result has ``output_size``.
-
-    ``None`` is the image's size.
-    """
-    return _in_layouts(
-        data, 3, layout, out_layout, lambda image: _adaptive_shape(image, output_size, 3)
-    )
-
-
-@operator(
-    "nn.adaptive_max_pool1d",
-    prepare=_whole_size,
-    legalize=in_usual_form(topi.nn.adaptive_max_pool1d, "layout", "out_layout"),
-    usual=usual_pool(1),
-)
-def adaptive_max_pool1d(
-    data: Tensor,
-    output_size: int | tuple[int | None, ...] | None = None,
-    layout: str = "NCW",
-    out_layout: str | None = None,
-) -> StructInfo:
-    """Maximum over windows chosen so that the result has ``output_size``.
-
-    ``None`` is the image's size.
-    """
-    return _in_layouts(
-        data, 1, layout, out_layout, lambda image: _adaptive_shape(image, output_size, 1)
-    )
-
-
-@operator(
-    "nn.adaptive_max_pool2d",
-    prepare=_whole_size,
-    legalize=in_usual_form(topi.nn.adaptive_max_pool2d, "out_layout"),
-    usual=usual_pool(2),
-)
-def adaptive_max_pool2d(
-    data: Tensor,
-    output_size: int | tuple[int | None, ...] | None = None,
-    layout: str = "NCHW",
-    out_layout: str | None = None,
-) -> StructInfo:
-    """Maximum over windows chosen so that the result has ``output_size``.
-
-    ``None`` is the image's size.
-    """
-    return _in_layouts(
-        data, 2, layout, out_layout, lambda image: _adaptive_shape(image, output_size, 2)
-    )
-
-
-@operator(
-    "nn.adaptive_max_pool3d",
-    prepare=_whole_size,
-    legalize=in_usual_form(topi.nn.adaptive_max_pool3d, "layout", "out_layout"),
-    usual=usual_pool(3),
-)
-def adaptive_max_pool3d(
-    data: Tensor,
-    output_size: int | tuple[int | None, ...] | None = None,
-    layout: str = "NCDHW",
-    out_layout: str | None = None,
-) -> StructInfo:
-    """Maximum over windows chosen so that the result has ``output_size``.
-
-    ``None`` is the image's size.
-    """
-    return _in_layouts(
-        data, 3, layout, out_layout, lambda image: _adaptive_shape(image, output_size, 3)
-    )
+adaptive_avg_pool1d = _adaptive_pool("avg", 1)
+adaptive_avg_pool2d = _adaptive_pool("avg", 2)
+adaptive_avg_pool3d = _adaptive_pool("avg", 3)
+adaptive_max_pool1d = _adaptive_pool("max", 1)
+adaptive_max_pool2d = _adaptive_pool("max", 2)
+adaptive_max_pool3d = _adaptive_pool("max", 3)
 
 
 # ---- where maxima are --------------------------------------------------------------------------

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tilewright import te
 from tilewright.ir import Expr
 from tilewright.ir import cast as cast_expr
+from tilewright.support.naming import named
 from tilewright.te import Tensor, compute, require_equal, with_conditions
 from tilewright.topi.layout import layout_of
 from tilewright.topi.nn.pad import pad
@@ -59,30 +60,33 @@ def _form(
     return Convolution.over(2, stride, padding, dilations, 1, window)
 
 
-def dilation2d_nchw(
-    input: Tensor,
-    filter: Tensor,
-    stride: int | Sequence[int],
-    padding: Padding,
-    dilations: int | Sequence[int],
-    out_dtype: str | None = None,
-) -> Tensor:
+def _dilation2d_in(layout: str, filter_layout: str, doc: str) -> Callable[..., Tensor]:
+    rows = filter_layout.index("H")
+
+    def dilation2d(
+        input: Tensor,
+        filter: Tensor,
+        stride: int | Sequence[int],
+        padding: Padding,
+        dilations: int | Sequence[int],
+        out_dtype: str | None = None,
+    ) -> Tensor:
+        form = _form(input, filter, (stride, padding, dilations), filter.shape[rows : rows + 2])
+        return _dilation2d(input, filter, (layout, filter_layout), form, out_dtype)
+
+    return named(dilation2d, f"dilation2d_{layout.lower()}", doc)
+
+
+dilation2d_nchw = _dilation2d_in(
+    "NCHW",
+    "CHW",
     """Give the maximum of ``input [N, C, H, W] + filter [C, KH, KW]`` over windows.
 
     Padding counts as zeros. Options are those of a convolution.
-    """
-    form = _form(input, filter, (stride, padding, dilations), filter.shape[1:])
-    return _dilation2d(input, filter, ("NCHW", "CHW"), form, out_dtype)
-
-
-def dilation2d_nhwc(
-    input: Tensor,
-    filter: Tensor,
-    stride: int | Sequence[int],
-    padding: Padding,
-    dilations: int | Sequence[int],
-    out_dtype: str | None = None,
-) -> Tensor:
-    """Give the maximum of ``input [N, H, W, C] + filter [KH, KW, C]`` over windows."""
-    form = _form(input, filter, (stride, padding, dilations), filter.shape[:2])
-    return _dilation2d(input, filter, ("NHWC", "HWC"), form, out_dtype)
+    """,
+)
+dilation2d_nhwc = _dilation2d_in(
+    "NHWC",
+    "HWC",
+    "Give the maximum of ``input [N, H, W, C] + filter [KH, KW, C]`` over windows.",
+)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from tilewright.ir import INDEX, Expr, ExprLike, as_expr, as_int, cast, const, dtypes, or_, select
 from tilewright.support.errors import VerifyError
+from tilewright.support.naming import named
 from tilewright.te import Tensor, compute, with_conditions
 from tilewright.topi.image.resize import (
     RESIZE_COORDINATES,
@@ -162,41 +163,34 @@ def _picked(data: Tensor, axes: dict[int, Axis], how: Filter) -> Tensor:
     return made
 
 
-def resize1d(
-    data: Tensor,
-    roi: object,
-    size: Sequence[ExprLike] | ExprLike,
-    layout: str = "NCW",
-    method: str = "linear",
-    coordinate_transformation_mode: str = "half_pixel",
-    rounding_method: str = "",
-    bicubic_alpha: float = -0.75,
-    bicubic_exclude: int = 0,
-    extrapolation_value: float = 0.0,
-    out_dtype: str | None = None,
-    output_shape: Sequence[ExprLike] | None = None,
-) -> Tensor:
-    """Resize rows ``[N, C, W]`` to the width ``size``; see :func:`resize2d`."""
-    _check("layout", layout, RESIZE_LAYOUTS[0:2])
-    mode = coordinate_transformation_mode
-    how = method, mode, rounding_method, bicubic_alpha, bicubic_exclude
-    return _resize(data, roi, size, layout, how, extrapolation_value, out_dtype, output_shape)
+def _resize_over(spatial: int, doc: str) -> Callable[..., Tensor]:
+    layouts = [layout for layout in RESIZE_LAYOUTS if len(layout) == spatial + 2]
+
+    def resize(
+        data: Tensor,
+        roi: object,
+        size: Sequence[ExprLike] | ExprLike,
+        layout: str = layouts[0],
+        method: str = "linear",
+        coordinate_transformation_mode: str = "half_pixel",
+        rounding_method: str = "",
+        bicubic_alpha: float = -0.75,
+        bicubic_exclude: int = 0,
+        extrapolation_value: float = 0.0,
+        out_dtype: str | None = None,
+        output_shape: Sequence[ExprLike] | None = None,
+    ) -> Tensor:
+        _check("layout", layout, layouts)
+        mode = coordinate_transformation_mode
+        how = method, mode, rounding_method, bicubic_alpha, bicubic_exclude
+        return _resize(data, roi, size, layout, how, extrapolation_value, out_dtype, output_shape)
+
+    return named(resize, f"resize{spatial}d", doc)
 
 
-def resize2d(
-    data: Tensor,
-    roi: object,
-    size: Sequence[ExprLike] | ExprLike,
-    layout: str = "NCHW",
-    method: str = "linear",
-    coordinate_transformation_mode: str = "half_pixel",
-    rounding_method: str = "",
-    bicubic_alpha: float = -0.75,
-    bicubic_exclude: int = 0,
-    extrapolation_value: float = 0.0,
-    out_dtype: str | None = None,
-    output_shape: Sequence[ExprLike] | None = None,
-) -> Tensor:
+resize1d = _resize_over(1, "Resize rows ``[N, C, W]`` to the width ``size``; see :func:`resize2d`.")
+resize2d = _resize_over(
+    2,
     """Resize images to the height and width of ``size``.
 
     ``method`` is ``nearest_neighbor``, ``linear`` or ``cubic`` (Keys' convolution with
@@ -210,29 +204,8 @@ def resize2d(
     the data's if not given; integers are interpolated in float32, and lose their fraction.
 
     Raises ``VerifyError`` for other methods, modes, roundings and layouts.
-    """
-    _check("layout", layout, RESIZE_LAYOUTS[2:4])
-    mode = coordinate_transformation_mode
-    how = method, mode, rounding_method, bicubic_alpha, bicubic_exclude
-    return _resize(data, roi, size, layout, how, extrapolation_value, out_dtype, output_shape)
-
-
-def resize3d(
-    data: Tensor,
-    roi: object,
-    size: Sequence[ExprLike] | ExprLike,
-    layout: str = "NCDHW",
-    method: str = "linear",
-    coordinate_transformation_mode: str = "half_pixel",
-    rounding_method: str = "",
-    bicubic_alpha: float = -0.75,
-    bicubic_exclude: int = 0,
-    extrapolation_value: float = 0.0,
-    out_dtype: str | None = None,
-    output_shape: Sequence[ExprLike] | None = None,
-) -> Tensor:
-    """Resize volumes to depth, height and width of ``size``; see :func:`resize2d`."""
-    _check("layout", layout, RESIZE_LAYOUTS[4:6])
-    mode = coordinate_transformation_mode
-    how = method, mode, rounding_method, bicubic_alpha, bicubic_exclude
-    return _resize(data, roi, size, layout, how, extrapolation_value, out_dtype, output_shape)
+    """,
+)
+resize3d = _resize_over(
+    3, "Resize volumes to depth, height and width of ``size``; see :func:`resize2d`."
+)

@@ -21,7 +21,7 @@ from tilewright.te import Tensor, compute, require, with_conditions
 from tilewright.te.arithmetic import map_elements
 from tilewright.tir.float_division import fast_dtype
 from tilewright.tir.steps import Steps
-from tilewright.topi.elementwise import in_single
+from tilewright.topi.elementwise import in_single, intrinsic
 from tilewright.topi.utils import normal_axis, require_along
 
 
@@ -44,19 +44,9 @@ def leaky_relu(x: Tensor, alpha: float = 0.01) -> Tensor:
     )
 
 
-def silu(x: Tensor) -> Tensor:
-    """``x * sigmoid(x)``."""
-    return map_elements(x, lambda v: call("silu", v), "silu")
-
-
-def gelu(x: Tensor) -> Tensor:
-    """``x/2 * (1 + erf(x / sqrt 2))``, the exact form."""
-    return map_elements(x, lambda v: call("gelu", v), "gelu")
-
-
-def gelu_tanh(x: Tensor) -> Tensor:
-    """``x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x**3)))``."""
-    return map_elements(x, lambda v: call("gelu_tanh", v), "gelu_tanh")
+silu = intrinsic("silu", "``x * sigmoid(x)``.")
+gelu = intrinsic("gelu", "``x/2 * (1 + erf(x / sqrt 2))``, the exact form.")
+gelu_tanh = intrinsic("gelu_tanh", "``x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x**3)))``.")
 
 
 def softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:

@@ -16,6 +16,7 @@ from tilewright import te
 from tilewright.ir import TRUE, Expr, ExprLike, Var, and_, as_int
 from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
+from tilewright.support.naming import named
 from tilewright.te import Tensor, require_equal, with_conditions
 from tilewright.topi.nn.pad import pad
 from tilewright.topi.nn.spatial import Convolution, Padding, axis_names, compute_image
@@ -174,50 +175,34 @@ def _sum_of_taps(
     return formula
 
 
-def conv1d_transpose(
-    data: Tensor,
-    weight: Tensor,
-    strides: int | Sequence[int] = 1,
-    padding: Padding = 0,
-    output_padding: int | Sequence[int] = 0,
-    dilation: int | Sequence[int] = 1,
-    groups: int = 1,
-    out_dtype: str | None = None,
-) -> Tensor:
-    """Transposed convolution of ``data [N, C, W]`` with ``weight [C, F/groups, KW]``."""
-    form = Convolution.over(1, strides, padding, dilation, groups, weight.shape[2:])
-    return _conv_transpose(data, weight, form, output_padding, out_dtype)
+def _conv_transpose_over(spatial: int, doc: str) -> Callable[..., Tensor]:
+    def conv_transpose(
+        data: Tensor,
+        weight: Tensor,
+        strides: int | Sequence[int] = 1,
+        padding: Padding = 0,
+        output_padding: int | Sequence[int] = 0,
+        dilation: int | Sequence[int] = 1,
+        groups: int = 1,
+        out_dtype: str | None = None,
+    ) -> Tensor:
+        form = Convolution.over(spatial, strides, padding, dilation, groups, weight.shape[2:])
+        return _conv_transpose(data, weight, form, output_padding, out_dtype)
+
+    return named(conv_transpose, f"conv{spatial}d_transpose", doc)
 
 
-def conv2d_transpose(
-    data: Tensor,
-    weight: Tensor,
-    strides: int | Sequence[int] = 1,
-    padding: Padding = 0,
-    output_padding: int | Sequence[int] = 0,
-    dilation: int | Sequence[int] = 1,
-    groups: int = 1,
-    out_dtype: str | None = None,
-) -> Tensor:
+conv1d_transpose = _conv_transpose_over(
+    1, "Transposed convolution of ``data [N, C, W]`` with ``weight [C, F/groups, KW]``."
+)
+conv2d_transpose = _conv_transpose_over(
+    2,
     """Transposed convolution of ``data [N, C, H, W]`` with ``weight [C, F/groups, KH, KW]``.
 
     The output extent is ``(H - 1) * stride - before - after + dilation * (KH - 1) + 1 +
     output_padding``.
-    """
-    form = Convolution.over(2, strides, padding, dilation, groups, weight.shape[2:])
-    return _conv_transpose(data, weight, form, output_padding, out_dtype)
-
-
-def conv3d_transpose(
-    data: Tensor,
-    weight: Tensor,
-    strides: int | Sequence[int] = 1,
-    padding: Padding = 0,
-    output_padding: int | Sequence[int] = 0,
-    dilation: int | Sequence[int] = 1,
-    groups: int = 1,
-    out_dtype: str | None = None,
-) -> Tensor:
-    """Transposed convolution of ``data [N, C, D, H, W]`` with ``weight [C, F/groups, KD, …]``."""
-    form = Convolution.over(3, strides, padding, dilation, groups, weight.shape[2:])
-    return _conv_transpose(data, weight, form, output_padding, out_dtype)
+    """,
+)
+conv3d_transpose = _conv_transpose_over(
+    3, "Transposed convolution of ``data [N, C, D, H, W]`` with ``weight [C, F/groups, KD, …]``."
+)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tilewright import te
 from tilewright.ir import Expr, and_, as_int, call, cast, const, maximum, minimum, select
 from tilewright.support.errors import VerifyError
+from tilewright.support.naming import named
 from tilewright.te import Tensor, compute, require_equal, with_conditions
 from tilewright.topi.layout import layout_of
 from tilewright.topi.nn.pad import pad
@@ -120,17 +121,31 @@ def _sampled(
     return made
 
 
-def deformable_conv2d_nchw(
-    data: Tensor,
-    offset: Tensor,
-    kernel: Tensor,
-    strides: int | Sequence[int],
-    padding: Padding,
-    dilation: int | Sequence[int],
-    deformable_groups: int,
-    groups: int,
-    out_dtype: str | None,
-) -> Tensor:
+def _deformable_conv2d_in(layout: str, filters: str, doc: str) -> Callable[..., Tensor]:
+    rows = filters.index("H")
+
+    def deformable_conv2d(
+        data: Tensor,
+        offset: Tensor,
+        kernel: Tensor,
+        strides: int | Sequence[int],
+        padding: Padding,
+        dilation: int | Sequence[int],
+        deformable_groups: int,
+        groups: int,
+        out_dtype: str | None,
+    ) -> Tensor:
+        window = kernel.shape[rows : rows + 2]
+        form = Convolution.over(2, strides, padding, dilation, groups, window)
+        layouts = layout, filters
+        return _deformable(data, offset, kernel, layouts, form, deformable_groups, out_dtype)
+
+    return named(deformable_conv2d, f"deformable_conv2d_{layout.lower()}", doc)
+
+
+deformable_conv2d_nchw = _deformable_conv2d_in(
+    "NCHW",
+    "OIHW",
     """Convolve ``data [N, C, H, W]`` at taps that ``offset`` moves.
 
     ``offset [N, deformable_groups * KH * KW * 2, OH, OW]`` has for each tap how far it moves down
@@ -139,30 +154,16 @@ def deformable_conv2d_nchw(
     Dai et al., Deformable Convolutional Networks (2017).
 
     Raises ``VerifyError`` if shapes and groups don't fit.
-    """
-    form = Convolution.over(2, strides, padding, dilation, groups, kernel.shape[2:])
-    layouts = "NCHW", "OIHW"
-    return _deformable(data, offset, kernel, layouts, form, deformable_groups, out_dtype)
-
-
-def deformable_conv2d_nhwc(
-    data: Tensor,
-    offset: Tensor,
-    kernel: Tensor,
-    strides: int | Sequence[int],
-    padding: Padding,
-    dilation: int | Sequence[int],
-    deformable_groups: int,
-    groups: int,
-    out_dtype: str | None,
-) -> Tensor:
+    """,
+)
+deformable_conv2d_nhwc = _deformable_conv2d_in(
+    "NHWC",
+    "HWIO",
     """Convolve ``data [N, H, W, C]`` with ``kernel [KH, KW, C / groups, F]`` at moved taps.
 
     ``offset`` has its channels last too; see :func:`deformable_conv2d_nchw`.
-    """
-    form = Convolution.over(2, strides, padding, dilation, groups, kernel.shape[:2])
-    layouts = "NHWC", "HWIO"
-    return _deformable(data, offset, kernel, layouts, form, deformable_groups, out_dtype)
+    """,
+)
 
 
 @with_conditions

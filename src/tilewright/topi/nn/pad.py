@@ -18,6 +18,7 @@ from tilewright.ir import (
     select,
 )
 from tilewright.support.errors import VerifyError
+from tilewright.support.naming import named
 from tilewright.te import Tensor, compute, require, with_conditions
 
 _Widths = Sequence[Any]
@@ -148,38 +149,38 @@ def reflect_pad(
     return mirror_pad(data, pad_before, pad_after, "REFLECT", name)
 
 
-@with_conditions
-def replicate_pad(
-    data: Tensor,
-    pad_before: _Widths,
-    pad_after: _Widths | None = None,
-    name: str = "ReplicatePadInput",
-) -> Tensor:
+def _repeating_pad(name: str, own: str, source: _Source, doc: str) -> Callable[..., Tensor]:
+    what = name
+
+    def repeating_pad(
+        data: Tensor, pad_before: _Widths, pad_after: _Widths | None = None, name: str = own
+    ) -> Tensor:
+        before, after = _widths(what, data, pad_before, pad_after)
+        _require_elements(what, data, before, after)
+        return _padded_from_inside(data, before, after, source, name)
+
+    made: Callable[..., Tensor] = with_conditions(named(repeating_pad, name, doc))
+    return made
+
+
+replicate_pad = _repeating_pad(
+    "replicate_pad",
+    "ReplicatePadInput",
+    lambda i, extent: maximum(minimum(i, extent - 1), 0),
     """Pad with the first and last elements of each axis.
 
     Raises ``VerifyError`` for padding of an axis without elements.
-    """
-    before, after = _widths("replicate_pad", data, pad_before, pad_after)
-    _require_elements("replicate_pad", data, before, after)
-    return _padded_from_inside(
-        data, before, after, lambda i, extent: maximum(minimum(i, extent - 1), 0), name
-    )
-
-
-@with_conditions
-def circular_pad(
-    data: Tensor,
-    pad_before: _Widths,
-    pad_after: _Widths | None = None,
-    name: str = "CircularPadInput",
-) -> Tensor:
+    """,
+)
+circular_pad = _repeating_pad(
+    "circular_pad",
+    "CircularPadInput",
+    lambda i, extent: i % extent,
     """Pad with the elements from the other end of each axis, over and over.
 
     Raises ``VerifyError`` for padding of an axis without elements.
-    """
-    before, after = _widths("circular_pad", data, pad_before, pad_after)
-    _require_elements("circular_pad", data, before, after)
-    return _padded_from_inside(data, before, after, lambda i, extent: i % extent, name)
+    """,
+)
 
 
 def _require_elements(what: str, data: Tensor, before: _Widths, after: _Widths) -> None:

@@ -5,12 +5,13 @@ They are the operators of ``nn/pooling.py``, and the gradient of pooling.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tilewright import te
 from tilewright.ir import EQ, INDEX, Expr, ExprLike, and_, compare, const, select
 from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
+from tilewright.support.naming import named
 from tilewright.te import Tensor, require_equal, with_conditions
 from tilewright.te.arithmetic import divide
 from tilewright.tir.float_division import fast_dtype
@@ -22,7 +23,7 @@ from tilewright.topi.nn.pooling import (
     pooled,
     windows_over,
 )
-from tilewright.topi.nn.spatial import Padding, axis_names
+from tilewright.topi.nn.spatial import Padding, axis_names, image_axes
 
 _KINDS = ("max", "avg")
 
@@ -32,34 +33,31 @@ def _check_kind(what: str, pool_type: str) -> None:
         raise VerifyError(f"{what}: pool_type is 'max' or 'avg', got {pool_type!r}")
 
 
-def pool1d(
-    data: Tensor,
-    kernel: int | Sequence[int],
-    stride: int | Sequence[int],
-    dilation: int | Sequence[int],
-    padding: Padding,
-    pool_type: str,
-    ceil_mode: bool = False,
-    layout: str = "NCW",
-    count_include_pad: bool = True,
-) -> Tensor:
-    """Pool windows of ``data`` over ``W``; options as of :func:`pool2d`."""
-    _check_kind("pool1d", pool_type)
-    options = kernel, stride, padding, dilation, ceil_mode
-    return pooled(pool_type, data, options, 1, layout, count_include_pad)
+def _pool_over(spatial: int, doc: str) -> Callable[..., Tensor]:
+    axes = image_axes(spatial)
+    name = f"pool{spatial}d"
+
+    def pool(
+        data: Tensor,
+        kernel: int | Sequence[int],
+        stride: int | Sequence[int],
+        dilation: int | Sequence[int],
+        padding: Padding,
+        pool_type: str,
+        ceil_mode: bool = False,
+        layout: str = axes,
+        count_include_pad: bool = True,
+    ) -> Tensor:
+        _check_kind(name, pool_type)
+        options = kernel, stride, padding, dilation, ceil_mode
+        return pooled(pool_type, data, options, spatial, layout, count_include_pad)
+
+    return named(pool, name, doc)
 
 
-def pool2d(
-    data: Tensor,
-    kernel: int | Sequence[int],
-    stride: int | Sequence[int],
-    dilation: int | Sequence[int],
-    padding: Padding,
-    pool_type: str,
-    ceil_mode: bool = False,
-    layout: str = "NCHW",
-    count_include_pad: bool = True,
-) -> Tensor:
+pool1d = _pool_over(1, "Pool windows of ``data`` over ``W``; options as of :func:`pool2d`.")
+pool2d = _pool_over(
+    2,
     """Pool windows of ``data`` over ``H`` and ``W``; ``pool_type`` is ``max`` or ``avg``.
 
     ``padding`` is one number, ``(h, w)`` or ``(top, left, bottom, right)``; it never is a maximum,
@@ -68,27 +66,11 @@ def pool2d(
     blocks (``NCHW16c``).
 
     Raises ``VerifyError`` for other kinds and layouts.
-    """
-    _check_kind("pool2d", pool_type)
-    options = kernel, stride, padding, dilation, ceil_mode
-    return pooled(pool_type, data, options, 2, layout, count_include_pad)
-
-
-def pool3d(
-    data: Tensor,
-    kernel: int | Sequence[int],
-    stride: int | Sequence[int],
-    dilation: int | Sequence[int],
-    padding: Padding,
-    pool_type: str,
-    ceil_mode: bool = False,
-    layout: str = "NCDHW",
-    count_include_pad: bool = True,
-) -> Tensor:
-    """Pool windows of ``data`` over ``D``, ``H`` and ``W``; options as of :func:`pool2d`."""
-    _check_kind("pool3d", pool_type)
-    options = kernel, stride, padding, dilation, ceil_mode
-    return pooled(pool_type, data, options, 3, layout, count_include_pad)
+    """,
+)
+pool3d = _pool_over(
+    3, "Pool windows of ``data`` over ``D``, ``H`` and ``W``; options as of :func:`pool2d`."
+)
 
 
 def adaptive_pool1d(

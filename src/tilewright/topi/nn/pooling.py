@@ -23,12 +23,19 @@ from tilewright.ir import (
 )
 from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
+from tilewright.support.naming import named
 from tilewright.te import Tensor
 from tilewright.te.arithmetic import divide
 from tilewright.tir.float_division import fast_dtype
 from tilewright.topi.layout import Layout, image_layout, layout_of
 from tilewright.topi.nn.pad import pad
-from tilewright.topi.nn.spatial import Padding, axis_names, compute_image, padding_around
+from tilewright.topi.nn.spatial import (
+    Padding,
+    axis_names,
+    compute_image,
+    image_axes,
+    padding_around,
+)
 from tilewright.topi.reduction import mean
 from tilewright.topi.utils import pair, require_ndim
 
@@ -46,7 +53,7 @@ class PooledImage:
     def of(cls, kind: str, x: Tensor, spatial: int, layout: str = "") -> PooledImage:
         """Parse the layout (channels first if empty); refuse unsupported ones."""
         what = f"{kind}_pool{spatial}d"
-        axes = "NC" + "".join(axis_names(spatial)).upper()
+        axes = image_axes(spatial)
         if sorted(layout) == sorted(axes):
             made = layout_of(layout)
         else:
@@ -210,49 +217,6 @@ def pooled(
     )
 
 
-def max_pool1d(
-    x: Tensor,
-    pool_size: int | Sequence[int],
-    strides: int | Sequence[int] = 1,
-    padding: Padding = 0,
-    dilation: int | Sequence[int] = 1,
-    ceil_mode: bool = False,
-) -> Tensor:
-    """Return the maximum over windows of ``x [N, C, W]``; padding never wins."""
-    image = PooledImage.of("max", x, 1)
-    return _max_pool(image, windows_over(image, pool_size, strides, padding, dilation, ceil_mode))
-
-
-def max_pool2d(
-    x: Tensor,
-    pool_size: int | Sequence[int],
-    strides: int | Sequence[int] = 1,
-    padding: Padding = 0,
-    dilation: int | Sequence[int] = 1,
-    ceil_mode: bool = False,
-    layout: str = "NCHW",
-) -> Tensor:
-    """Return the maximum over windows of ``x [N, C, H, W]``; padding never wins.
-
-    ``layout`` may have channels in blocks (``NCHW16c``).
-    """
-    image = PooledImage.of("max", x, 2, layout)
-    return _max_pool(image, windows_over(image, pool_size, strides, padding, dilation, ceil_mode))
-
-
-def max_pool3d(
-    x: Tensor,
-    pool_size: int | Sequence[int],
-    strides: int | Sequence[int] = 1,
-    padding: Padding = 0,
-    dilation: int | Sequence[int] = 1,
-    ceil_mode: bool = False,
-) -> Tensor:
-    """Return the maximum over windows of ``x [N, C, D, H, W]``; padding never wins."""
-    image = PooledImage.of("max", x, 3)
-    return _max_pool(image, windows_over(image, pool_size, strides, padding, dilation, ceil_mode))
-
-
 def _avg_pool(image: PooledImage, w: Windows, count_include_pad: bool) -> Tensor:
     x, spatial, name = image.x, image.spatial, image.what
     source = surrounded(image, w, 0.0)
@@ -304,56 +268,6 @@ def elements_counted(
         return numbers
 
     return counted
-
-
-def avg_pool1d(
-    x: Tensor,
-    pool_size: int | Sequence[int],
-    strides: int | Sequence[int] = 1,
-    padding: Padding = 0,
-    dilation: int | Sequence[int] = 1,
-    ceil_mode: bool = False,
-    count_include_pad: bool = False,
-) -> Tensor:
-    """Return the mean over windows of ``x [N, C, W]``; options as of :func:`avg_pool2d`."""
-    image = PooledImage.of("avg", x, 1)
-    windows = windows_over(image, pool_size, strides, padding, dilation, ceil_mode)
-    return _avg_pool(image, windows, count_include_pad)
-
-
-def avg_pool2d(
-    x: Tensor,
-    pool_size: int | Sequence[int],
-    strides: int | Sequence[int] = 1,
-    padding: Padding = 0,
-    dilation: int | Sequence[int] = 1,
-    ceil_mode: bool = False,
-    count_include_pad: bool = False,
-    layout: str = "NCHW",
-) -> Tensor:
-    """Return the mean over windows of ``x [N, C, H, W]``.
-
-    ``count_include_pad`` says whether padding counts as elements; what ``ceil_mode`` adds never
-    does. ``layout`` may have channels in blocks (``NCHW16c``).
-    """
-    image = PooledImage.of("avg", x, 2, layout)
-    windows = windows_over(image, pool_size, strides, padding, dilation, ceil_mode)
-    return _avg_pool(image, windows, count_include_pad)
-
-
-def avg_pool3d(
-    x: Tensor,
-    pool_size: int | Sequence[int],
-    strides: int | Sequence[int] = 1,
-    padding: Padding = 0,
-    dilation: int | Sequence[int] = 1,
-    ceil_mode: bool = False,
-    count_include_pad: bool = False,
-) -> Tensor:
-    """Return the mean over windows of ``x [N, C, D, H, W]``; options as of :func:`avg_pool2d`."""
-    image = PooledImage.of("avg", x, 3)
-    windows = windows_over(image, pool_size, strides, padding, dilation, ceil_mode)
-    return _avg_pool(image, windows, count_include_pad)
 
 
 def global_avg_pool2d(x: Tensor) -> Tensor:
@@ -446,41 +360,76 @@ def adaptive_pooled(
     return adaptive.compute(size, formula, adaptive.what, "elemwise")
 
 
-def adaptive_avg_pool1d(x: Tensor, output_size: ExprLike | Sequence[ExprLike]) -> Tensor:
-    """Return means over windows of ``x [N, C, W]`` chosen so that the output has that size."""
-    return adaptive_pooled(x, output_size, 1, False)
+_Pool = Callable[..., Tensor]
 
 
-def adaptive_avg_pool2d(
-    x: Tensor, output_size: ExprLike | Sequence[ExprLike], layout: str = "NCHW"
-) -> Tensor:
-    """Return means over windows of ``x [N, C, H, W]`` chosen so that the output has that size.
+def _max_pool_over(spatial: int) -> _Pool:
+    axes = image_axes(spatial)
 
-    ``layout`` may have channels in blocks (``NCHW16c``).
+    def max_pool(
+        x: Tensor,
+        pool_size: int | Sequence[int],
+        strides: int | Sequence[int] = 1,
+        padding: Padding = 0,
+        dilation: int | Sequence[int] = 1,
+        ceil_mode: bool = False,
+        layout: str = axes,
+    ) -> Tensor:
+        options = pool_size, strides, padding, dilation, ceil_mode
+        return pooled("max", x, options, spatial, layout, False)
+
+    doc = f"""Return the maximum over windows of ``x [{", ".join(axes)}]``; padding never wins.
+
+    ``layout`` may have channels in blocks (``{axes}16c``).
     """
-    return adaptive_pooled(x, output_size, 2, False, layout)
+    return named(max_pool, f"max_pool{spatial}d", doc)
 
 
-def adaptive_avg_pool3d(x: Tensor, output_size: ExprLike | Sequence[ExprLike]) -> Tensor:
-    """Return means over windows of ``x [N, C, D, H, W]`` chosen to give that output size."""
-    return adaptive_pooled(x, output_size, 3, False)
+def _avg_pool_over(spatial: int) -> _Pool:
+    axes = image_axes(spatial)
 
+    def avg_pool(
+        x: Tensor,
+        pool_size: int | Sequence[int],
+        strides: int | Sequence[int] = 1,
+        padding: Padding = 0,
+        dilation: int | Sequence[int] = 1,
+        ceil_mode: bool = False,
+        count_include_pad: bool = False,
+        layout: str = axes,
+    ) -> Tensor:
+        options = pool_size, strides, padding, dilation, ceil_mode
+        return pooled("avg", x, options, spatial, layout, count_include_pad)
 
-def adaptive_max_pool1d(x: Tensor, output_size: ExprLike | Sequence[ExprLike]) -> Tensor:
-    """Return maxima over windows of ``x [N, C, W]`` chosen so that the output has that size."""
-    return adaptive_pooled(x, output_size, 1, True)
+    doc = f"""Return the mean over windows of ``x [{", ".join(axes)}]``.
 
-
-def adaptive_max_pool2d(
-    x: Tensor, output_size: ExprLike | Sequence[ExprLike], layout: str = "NCHW"
-) -> Tensor:
-    """Return maxima over windows of ``x [N, C, H, W]`` chosen so that the output has that size.
-
-    ``layout`` may have channels in blocks (``NCHW16c``).
+    ``count_include_pad`` says whether padding counts as elements; what ``ceil_mode`` adds never
+    does. ``layout`` may have channels in blocks (``{axes}16c``).
     """
-    return adaptive_pooled(x, output_size, 2, True, layout)
+    return named(avg_pool, f"avg_pool{spatial}d", doc)
 
 
-def adaptive_max_pool3d(x: Tensor, output_size: ExprLike | Sequence[ExprLike]) -> Tensor:
-    """Return maxima over windows of ``x [N, C, D, H, W]`` chosen to give that output size."""
-    return adaptive_pooled(x, output_size, 3, True)
+def _adaptive_pool_over(kind: str, spatial: int) -> _Pool:
+    axes = image_axes(spatial)
+
+    def adaptive_pool(
+        x: Tensor, output_size: ExprLike | Sequence[ExprLike], layout: str = axes
+    ) -> Tensor:
+        return adaptive_pooled(x, output_size, spatial, kind == "max", layout)
+
+    results = "maxima" if kind == "max" else "means"
+    doc = f"""Return {results} over windows of ``x [{", ".join(axes)}]`` chosen to give that size.
+
+    ``layout`` may have channels in blocks (``{axes}16c``).
+    """
+    return named(adaptive_pool, f"adaptive_{kind}_pool{spatial}d", doc)
+
+
+max_pool1d, max_pool2d, max_pool3d = map(_max_pool_over, (1, 2, 3))
+avg_pool1d, avg_pool2d, avg_pool3d = map(_avg_pool_over, (1, 2, 3))
+adaptive_avg_pool1d = _adaptive_pool_over("avg", 1)
+adaptive_avg_pool2d = _adaptive_pool_over("avg", 2)
+adaptive_avg_pool3d = _adaptive_pool_over("avg", 3)
+adaptive_max_pool1d = _adaptive_pool_over("max", 1)
+adaptive_max_pool2d = _adaptive_pool_over("max", 2)
+adaptive_max_pool3d = _adaptive_pool_over("max", 3)

@@ -18,6 +18,11 @@ _NAMES = ("d", "h", "w")
 Padding: TypeAlias = "int | str | Sequence[int]"
 
 
+def image_axes(spatial: int) -> str:
+    """Return the axes of images in the usual order: ``NCHW`` of two spatial ones."""
+    return "NC" + "DHW"[3 - spatial :]
+
+
 def axis_names(spatial: int) -> tuple[str, ...]:
     """Names of the last ``spatial`` axes of an image."""
     return _NAMES[3 - spatial :]

@@ -22,6 +22,7 @@ from tilewright.ir import (
     select,
 )
 from tilewright.support.errors import VerifyError
+from tilewright.support.naming import named
 from tilewright.te import Tensor, extern, require_equal, with_conditions
 from tilewright.tir import Buffer, Stmt, decl_buffer, seq
 from tilewright.tir.building import Axis, block, let, load, loop, store
@@ -178,30 +179,26 @@ def roi_align(
     return _align(data, rois, pooled_size, spatial_scale, mode, sample_ratio, aligned, layout)
 
 
-def roi_align_nchw(
-    data: Tensor,
-    rois: Tensor,
-    pooled_size: int | Sequence[int],
-    spatial_scale: float,
-    mode: str | bytes,
-    sample_ratio: int = -1,
-    aligned: bool = False,
-) -> Tensor:
-    """:func:`roi_align` of images ``[N, C, H, W]``."""
-    return _align(data, rois, pooled_size, spatial_scale, mode, sample_ratio, aligned, "NCHW")
+def _roi_align_in(layout: str, doc: str) -> Callable[..., Tensor]:
+    def roi_align(
+        data: Tensor,
+        rois: Tensor,
+        pooled_size: int | Sequence[int],
+        spatial_scale: float,
+        mode: str | bytes,
+        sample_ratio: int = -1,
+        aligned: bool = False,
+    ) -> Tensor:
+        return _align(data, rois, pooled_size, spatial_scale, mode, sample_ratio, aligned, layout)
+
+    return named(roi_align, f"roi_align_{layout.lower()}", doc)
 
 
-def roi_align_nhwc(
-    data: Tensor,
-    rois: Tensor,
-    pooled_size: int | Sequence[int],
-    spatial_scale: float,
-    mode: str | bytes,
-    sample_ratio: int = -1,
-    aligned: bool = False,
-) -> Tensor:
-    """:func:`roi_align` of images ``[N, H, W, C]``; the result has its channels last too."""
-    return _align(data, rois, pooled_size, spatial_scale, mode, sample_ratio, aligned, "NHWC")
+roi_align_nchw = _roi_align_in("NCHW", ":func:`roi_align` of images ``[N, C, H, W]``.")
+roi_align_nhwc = _roi_align_in(
+    "NHWC",
+    ":func:`roi_align` of images ``[N, H, W, C]``; the result has its channels last too.",
+)
 
 
 def roi_pool(
