@@ -18,13 +18,14 @@ import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
 import numpy as np
 
 from tilewright.arith import simplify
 from tilewright.codegen.cuda import package
+from tilewright.codegen.cuda.tensor_maps import tensor_maps
 from tilewright.codegen.elf import link_shared
 from tilewright.codegen.llvm.jit import host_triple
 from tilewright.codegen.llvm.object_cache import compile_portable
@@ -59,6 +60,7 @@ CALLS = {
     "cuFuncGetAttribute": "pip",
     "cuFuncSetAttribute": "pii",
     "cuLaunchKernel": "piiiiiiippp",
+    "cuTensorMapEncodeTiled": "piipppppiiii",
     "cuMemGetInfo_v2": "pp",
     "cuMemAlloc_v2": "pl",
     "cuMemFree_v2": "l",
@@ -182,6 +184,17 @@ class Stream:
     owned: set[int] = field(default_factory=set)
 
 
+class EncodedMap(NamedTuple):
+    """What a tensor map says, the innermost dimension first."""
+
+    dtype: int
+    address: int
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    swizzle: int
+
+
 class FakeDriver:
     """The state behind the functions; tests look at it, and make calls fail."""
 
@@ -208,6 +221,9 @@ class FakeDriver:
         self.runs = self.reached = 0
         self.errors: list[str] = []
         self.launches: list[tuple[str, tuple[int, ...], int, int]] = []
+        # What tensors were described by, and what of that kernels were given.
+        self.encoded: list[EncodedMap] = []
+        self.mapped: list[EncodedMap] = []
 
     # ---- what tests use
 
@@ -482,8 +498,36 @@ class Functions:
             kind = "uint64" if var.dtype == "handle" else var.dtype
             raw = ctypes.string_at(place, np.dtype(kind).itemsize)
             values.append(np.frombuffer(raw, kind)[0].item())
+        for index in range(len(tensor_maps(kernel.func, kernel.func).maps), 0, -1):
+            place = ctypes.c_void_p.from_address(params + 8 * (len(values) + index - 1)).value or 0
+            number = ctypes.c_uint64.from_address(place).value
+            self.d.mapped.insert(0, self.d.encoded[number - 1])
         self.d.launches.append((kernel.name, tuple(sizes), shared, stream or 0))
         self.d.submit(stream, lambda: self.d.run(kernel, tuple(sizes), values))
+
+    def cuTensorMapEncodeTiled(
+        self, to: int, dtype: int, rank: int, address: int, sizes: int, strides: int, box: int,
+        steps: int, interleave: int, swizzle: int, promotion: int, fill: int,
+    ) -> None:  # fmt: skip
+        def read(place: int, kind: Any, count: int) -> tuple[int, ...]:
+            return tuple((kind * count).from_address(place))
+
+        found = EncodedMap(
+            dtype, address, read(sizes, ctypes.c_uint64, rank),
+            read(strides, ctypes.c_uint64, rank - 1), read(box, ctypes.c_uint32, rank), swizzle,
+        )  # fmt: skip
+        wrong = (
+            to % 64 or address % 16 or not 1 <= rank <= 5
+            or any(stride % 16 or not 0 < stride < 1 << 40 for stride in found.strides)
+            or any(not 1 <= size <= 1 << 32 for size in found.sizes)
+            or any(not 1 <= size <= 256 for size in found.box)
+            or set(read(steps, ctypes.c_uint32, rank)) != {1}
+            or (interleave, promotion, fill) != (0, 2, 0)
+        )  # fmt: skip
+        if wrong:
+            raise Refused(1)
+        self.d.encoded.append(found)
+        _at(to, ctypes.c_uint64, len(self.d.encoded))
 
     # ---- memory
 

@@ -173,6 +173,12 @@ DOUBLE_BUFFER = register_annotation(
     "read.",
     read_by=("tir.transform.inject_double_buffer",),
 )
+TENSOR_COPY = register_annotation(
+    "tensor_copy",
+    FLAG,
+    means="The block copies a box of a tensor to shared memory, which hardware does by its map.",
+    read_by=("tir.transform.lower_tensor_copy",),
+)
 PERMUTED_LAYOUT = register_annotation(
     "permuted_layout",
     COUNT,
@@ -216,6 +222,13 @@ PIPELINE_FUSE = register_annotation(
     list_of(COUNT),
     means="Parts of the pipeline whose loops become one.",
     read_by=("tir.transform.inject_software_pipeline",),
+)
+PIPELINE_SPECIALISED = register_annotation(
+    "software_pipeline_specialised",
+    FLAG,
+    means="The pipeline's copies by tensor maps get a warpgroup of their own; barriers in memory "
+    "tell when a stage is full, and when it is empty again.",
+    read_by=("tir.transform.specialise_pipeline",),
 )
 PARALLEL_SCHEDULE = register_annotation(
     "parallel_schedule",
@@ -350,6 +363,12 @@ ASYNC_WAIT = _on_attribute(
     COUNT,
     means="Waits for groups of the stage with this number.",
     read_by=("tir.interpreter.emit_threads", "tir.transform.thread_sync"),
+)
+MEMORY_BARRIERS = _on_attribute(
+    "memory_barriers",
+    COUNT,
+    means="Barriers in memory order all accesses to shared memory inside, for the threads inside.",
+    read_by=("tir.transform.thread_sync",),
 )
 ASYNC_INFLIGHT = _on_attribute(
     "async_wait_inflight_count",
@@ -491,6 +510,7 @@ __all__ = [
     "ASYNC_INFLIGHT",
     "ASYNC_SCOPE",
     "ASYNC_WAIT",
+    "MEMORY_BARRIERS",
     "AUTO_COPY",
     "AUTO_STEP",
     "BUFFER_DIM_ALIGN",
@@ -523,6 +543,7 @@ __all__ = [
     "PIPELINE_ASYNC_STAGES",
     "PIPELINE_FUSE",
     "PIPELINE_ORDER",
+    "PIPELINE_SPECIALISED",
     "PIPELINE_STAGE",
     "OVERLAP_LAST",
     "PREFETCH_DISTANCE",
@@ -536,6 +557,7 @@ __all__ = [
     "REAL",
     "STREAMING_STORES",
     "TABLES",
+    "TENSOR_COPY",
     "TENSOR_INTRIN",
     "TILED",
     "TRUSTED_REGIONS",

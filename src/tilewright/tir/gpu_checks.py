@@ -6,6 +6,7 @@ Both the interpreter and the code generator ask here, so that both refuse the sa
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 
 from tilewright.ir import Call, Expr, as_int, dtypes
 from tilewright.support.errors import VerifyError
@@ -27,6 +28,7 @@ from tilewright.tir.gpu_ops import (
     Tile,
     memory_uses,
     number_operand,
+    tensor_box,
     text_operand,
     tile_at,
 )
@@ -47,6 +49,8 @@ def check_call(call: Call) -> None:
     check = _CHECKS.get(op.name)
     if check is not None:
         check(operands)
+    if op.name == "ptx_cp_async_bulk_tensor":
+        _tensor_copy(call, operands)
 
 
 def _expect(condition: bool, op: str, rule: str, found: object) -> None:
@@ -258,6 +262,35 @@ def _barrier(op: str) -> Callable[[Operands], None]:
             _copied(op, operands, size)
 
     return check
+
+
+def _tensor_copy(call: Call, operands: Operands) -> None:
+    """What the driver and ``cp.async.bulk.tensor`` ask for, as far as it's known."""
+    op = call.op.name
+    if as_int(operands["barrier"]) == 0:
+        raise VerifyError(
+            f"{op} has no barrier: it stands in no pipeline whose copies have threads of their own"
+        )
+    _barrier(op)(operands)
+    _scope(op, operands, "target", "shared")
+    _scope(op, operands, "source", "global")
+    target, source = (tile_at(operands[name], op) for name in ("target", "source"))
+    dtype = source.along.buffer.dtype
+    size = dtypes.bytes_of(dtype)
+    _expect(target.along.buffer.dtype == dtype, op, f"target is {dtype}", target.along)
+    dimensions = tensor_box(call)
+    total = prod(item.box for item in dimensions)
+    _expect(elements(target) == total, op, f"target is {total} elements", target.along)
+    row = dimensions[-1].box * size
+    _expect(row % 16 == 0, op, "a row of the box is a multiple of 16 bytes", row)
+    _expect(as_int(dimensions[-1].stride) == 1, op, "rows are contiguous", dimensions[-1].stride)
+    for item in dimensions[:-1]:
+        stride = as_int(item.stride)
+        aligned = stride is None or stride * size % 16 == 0
+        _expect(aligned, op, "rows begin at multiples of 16 bytes", item.stride)
+    swizzle = number_operand(operands, "swizzle")
+    _expect(swizzle in (0, 32, 64, 128), op, "swizzle is 0, 32, 64 or 128", swizzle)
+    _expect(not swizzle or row <= swizzle, op, f"a row is up to {swizzle} bytes", row)
 
 
 def _registers(operands: Operands) -> None:

@@ -32,8 +32,9 @@ class GpuOp:
     """An operator: who runs it together, its operands, its meaning in a few words.
 
     An operand is ``name``, or ``name:r``, ``name:w``, ``name:rw`` where it is memory that is
-    read, written or both; ``name?`` may be left out. ``synchronises`` is set where the operator
-    orders accesses of others, which no access to memory tells.
+    read, written or both; ``name?`` may be left out (memory: 0 says that there is none).
+    ``synchronises`` is set where the operator orders accesses of others, which no access to
+    memory tells.
     """
 
     name: str
@@ -149,7 +150,26 @@ _BARRIER_OPS = _table(
         "tells the barrier when it has arrived",
     ),
     ("ptx_fence_barrier_init", "", "shows barriers that were initialised to copies"),
+    (
+        "ptx_invalidate_barrier", "barrier:w",
+        "ends a barrier, whose memory may then be used for something else",
+    ),
     synchronises=True,
+)  # fmt: skip
+TENSOR_RANK = 5
+"""Dimensions of a tensor map, at most."""
+_TENSOR_COPY = _table(
+    THREAD,
+    (
+        "ptx_cp_async_bulk_tensor",
+        "target:w source:r barrier:rw? swizzle "
+        + " ".join(f"size{n}? stride{n}? box{n}? at{n}?" for n in range(TENSOR_RANK)),
+        "one thread starts a copy of a box of a tensor in global memory, which begins at source, "
+        "to neighbouring elements of shared memory, and tells the barrier when it has arrived; for "
+        "each dimension, the outermost first: its size, the elements from one to the next, those "
+        "of the box and where it begins; zeros stand for what lies outside of the tensor; rows of "
+        "swizzle bytes (0: none) are permuted as by permuted_layout",
+    ),
 )  # fmt: skip
 _REGISTER_OPS = _table(
     THREAD,
@@ -176,6 +196,7 @@ GPU_OPS: dict[str, GpuOp] = {
         *_THREAD_OPS,
         *_PRODUCT_OPS,
         *_BARRIER_OPS,
+        *_TENSOR_COPY,
         *_REGISTER_OPS,
         *_GROUP_OPS,
     )
@@ -193,6 +214,8 @@ WARP_OPS = frozenset(name for name, item in GPU_OPS.items() if item.level == WAR
 WARPGROUP_OPS = frozenset(name for name, item in GPU_OPS.items() if item.level == WARPGROUP)
 """What four neighbouring warps run together."""
 POINTERS = ("address_of", "tile_of")
+_BOX = 256
+"""Elements of a box along a dimension, at most (``cuTensorMapEncodeTiled``: ``boxDim``)."""
 WMMA_OPS = frozenset(name for name in WARP_OPS if name.startswith("tvm_"))
 """What a warp runs as one: its operands are the same in all lanes."""
 
@@ -247,9 +270,39 @@ def memory_uses(call: Call) -> Iterator[Use]:
     op = GPU_OPS[call.op.name]
     for text, arg in zip(op.operands, call.args):
         _, is_memory, access = text.partition(":")
-        if is_memory:
+        if is_memory and not is_left_out(text, arg):
+            access = access.rstrip("?")
             atomic = text.startswith("barrier") and access == "rw"
-            yield Use(access.rstrip("?"), arg, tile_at(arg, op.name), atomic)  # type: ignore[arg-type]
+            yield Use(access, arg, tile_at(arg, op.name), atomic)  # type: ignore[arg-type]
+
+
+def is_left_out(operand: str, arg: Expr) -> bool:
+    """Whether a call says 0 where an operand, as ``GpuOp.operands`` has it, may be no memory."""
+    return operand.endswith("?") and as_int(arg) == 0
+
+
+class Box(NamedTuple):
+    """One dimension of a tensor, and of the box of it that is copied."""
+
+    size: Expr
+    stride: Expr
+    box: int
+    at: Expr
+
+
+def tensor_box(call: Call) -> list[Box]:
+    """Dimensions of what ``ptx_cp_async_bulk_tensor`` copies, the outermost first."""
+    values = call.args[len(_TENSOR_COPY[0].operands) - 4 * TENSOR_RANK :]
+    if not values or len(values) % 4:
+        raise VerifyError(f"{call.op.name} takes size, stride, box and place of each dimension")
+    made = []
+    for n in range(0, len(values), 4):
+        size, stride, box, at = values[n : n + 4]
+        known = as_int(box)
+        if known is None or not 1 <= known <= _BOX:
+            raise VerifyError(f"{call.op.name}: a box has 1 to {_BOX} elements, got {box!r}")
+        made.append(Box(size, stride, known, at))
+    return made
 
 
 def is_gpu_op(node: object) -> bool:

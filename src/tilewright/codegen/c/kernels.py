@@ -61,12 +61,29 @@ class KernelParam:
 
 
 @dataclass(frozen=True)
+class TensorMap:
+    """A tensor of which hardware copies boxes, as the host describes it to a kernel.
+
+    ``position`` is that of the tensor among the kernel's parameters. ``sizes`` and ``strides`` (in
+    elements) are expressions of these, the outermost dimension first, as is the ``box``.
+    """
+
+    position: int
+    dtype: str
+    sizes: tuple[Expr, ...]
+    strides: tuple[Expr, ...]
+    box: tuple[int, ...]
+    swizzle: int
+
+
+@dataclass(frozen=True)
 class KernelInfo:
     """How a kernel is launched.
 
     ``launch`` has the blocks and threads by tag, ``dynamic_shared_bytes`` the shared memory to ask
     for: numbers, or expressions of the parameters ``params``. ``arguments`` describes the same
     parameters one by one; ``shared_bytes`` is what the kernel has without asking.
+    ``tensor_maps`` are further parameters, 128 bytes each, that follow those.
     """
 
     symbol: str
@@ -75,6 +92,7 @@ class KernelInfo:
     launch: Mapping[str, Expr]
     dynamic_shared_bytes: int | Expr = 0
     shared_bytes: int = 0
+    tensor_maps: tuple[TensorMap, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -153,6 +171,7 @@ class KernelEmitter(FunctionEmitter):
         params = self._parameters()
         self._plan_shared()
         self.visit(self.func.body)
+        params += self.map_parameters()
         params += self.dialect.more_parameters
         sizes = {tag[-1]: as_int(n) or 1 for tag, n in self.launch.items() if tag[0] == "t"}
         axes = {axis: sizes.get(axis, 1) for axis in "xyz"}
@@ -162,6 +181,14 @@ class KernelEmitter(FunctionEmitter):
         lines = ",\n    ".join(params)
         break_ = "\n    " if len(params) > 1 else ""
         return "\n".join([f"{head} {self.name}({break_}{lines}) {{", *self.lines, "}"])
+
+    def tensor_maps(self) -> tuple[TensorMap, ...]:
+        """Return the descriptions of tensors that the kernel takes."""
+        return ()
+
+    def map_parameters(self) -> list[str]:
+        """Return the parameters that these are, as text."""
+        return []
 
     def least_blocks(self) -> int:
         """How many blocks are to fit onto a processor; 1 if nobody asks for more."""
@@ -201,6 +228,7 @@ class KernelEmitter(FunctionEmitter):
             dict(self.launch),
             self.dynamic_bytes,
             self.static_bytes,
+            self.tensor_maps(),
         )
 
     # ---- parameters

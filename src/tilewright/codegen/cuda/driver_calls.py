@@ -33,7 +33,7 @@ CALLS = (
     "cuFuncGetAttribute", "cuFuncSetAttribute", "cuLaunchKernel",
     "cuMemGetInfo_v2", "cuMemAlloc_v2", "cuMemFree_v2", "cuMemcpyHtoD_v2",
     "cuMemPoolCreate", "cuMemPoolSetAttribute", "cuMemAllocFromPoolAsync", "cuMemFreeAsync",
-    "cuMemcpyDtoHAsync_v2", "cuStreamSynchronize",
+    "cuMemcpyDtoHAsync_v2", "cuStreamSynchronize", "cuTensorMapEncodeTiled",
 )  # fmt: skip
 
 #: A device that is open. ``lost`` is the code of the fault that ended its context, ``last`` the

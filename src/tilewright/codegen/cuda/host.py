@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.codegen.c.kernels import KernelInfo
+from tilewright.codegen.c.kernels import KernelInfo, TensorMap
 from tilewright.codegen.cuda.alignments import Alignments
 from tilewright.codegen.cuda.launch import CONSTANT, ENTER, FRAME, LEAVE, MODULE, UNLOAD
+from tilewright.codegen.cuda.tensor_maps import DTYPES, MAP_ALIGNMENT, MAP_BYTES, SWIZZLES
 from tilewright.codegen.llvm.builder import Callee, Function, Global, exported
 from tilewright.codegen.llvm.builder import Module as Builder
 from tilewright.codegen.llvm.emit import ModuleEmitter
@@ -205,6 +206,8 @@ class _HostEmitter(ModuleEmitter):
         extents = [emitter.visit(cast(substitute(size, known), INDEX)) for size in sizes]
         size_room = _filled(emitter, "sizes", [f"i64 {extent}" for extent in extents])
         slots = [_slot(emitter, arg, value) for arg, value in zip(args, values)]
+        for item in kernel.tensor_maps:
+            slots.append(self.emit_tensor_map(emitter, number, item, known, values))
         pointers = _filled(emitter, "params", [f"ptr {slot}" for slot in slots] or ["ptr null"])
         self.declare("declare i32 @tw_cuda_launch(ptr, i64, ptr, ptr)")
         code = emitter.here(
@@ -213,6 +216,55 @@ class _HostEmitter(ModuleEmitter):
         )
         emitter.return_if_failed(code)
         return True
+
+    def emit_tensor_map(
+        self,
+        emitter: FunctionEmitter,
+        kernel: int,
+        item: TensorMap,
+        known: Mapping[Var, Expr],
+        values: Sequence[str],
+    ) -> str:
+        """Describe a tensor on the stack; returns where."""
+        width = dtypes.bytes_of(item.dtype)
+        sizes, strides = (
+            [emitter.visit(cast(substitute(value, known), INDEX)) for value in reversed(part)]
+            for part in (item.sizes, [stride * width for stride in item.strides])
+        )
+        steps = [f"i64 {stride}" for stride in strides[1:]] or ["i64 0"]
+        room = emitter.fresh("map")
+        kind = f"[{MAP_BYTES // 8} x i64]"
+        emitter.entry.append(f"  {room} = alloca {kind}, align {MAP_ALIGNMENT}")
+        tensor = _record_of(
+            emitter,
+            [
+                f"ptr {room}",
+                f"ptr {values[item.position]}",
+                f"ptr {_filled(emitter, 'sizes', [f'i64 {size}' for size in sizes])}",
+                f"ptr {_filled(emitter, 'strides', steps)}",
+                f"ptr {_filled(emitter, 'box', [f'i32 {size}' for size in reversed(item.box)])}",
+                f"i32 {DTYPES[item.dtype]}",
+                f"i32 {len(item.box)}",
+                f"i32 {SWIZZLES[item.swizzle]}",
+            ],
+        )
+        self.declare("declare i32 @tw_cuda_tensor_map(ptr, i64, ptr)")
+        code = emitter.here(
+            f"call i32 @tw_cuda_tensor_map(ptr {self.frame}, i64 {kernel}, ptr {tensor})"
+        )
+        emitter.return_if_failed(code)
+        return str(room)
+
+
+def _record_of(emitter: FunctionEmitter, cells: Sequence[str]) -> str:
+    """A structure on the stack, all cells of which are set here."""
+    kind = "{ " + ", ".join(cell.split()[0] for cell in cells) + " }"
+    room: str = emitter.fresh("record")
+    emitter.entry.append(f"  {room} = alloca {kind}, align 8")
+    for index, cell in enumerate(cells):
+        place = emitter.here(f"getelementptr {kind}, ptr {room}, i32 0, i32 {index}")
+        emitter.effect(f"store {cell}, ptr {place}")
+    return room
 
 
 def _filled(emitter: FunctionEmitter, hint: str, cells: Sequence[str]) -> str:

@@ -6,6 +6,7 @@ is loaded on a device hangs there. A host function makes a frame on its stack fo
     i32 tw_cuda_enter(frame, module, name, device)     context, stream, kernels of the device
     void tw_cuda_leave(frame)
     i32 tw_cuda_launch(frame, kernel, sizes, params)   grid, block, bytes of shared memory
+    i32 tw_cuda_tensor_map(frame, kernel, tensor)      describes a tensor to a kernel (``TENSOR``)
     ptr tw_cuda_alloc(frame, bytes, name)              in the order of the stream; null: raised
     void tw_cuda_free(frame, memory)
     ptr tw_cuda_constant(frame, offset)                a constant of the module, on the device
@@ -33,6 +34,7 @@ from tilewright.codegen.cuda.driver_calls import (
     unlock,
 )
 from tilewright.codegen.cuda.stream import current_stream, enter_context, leave_context
+from tilewright.codegen.cuda.tensor_maps import L2_PROMOTION
 from tilewright.codegen.cuda.tensors import EMPTY, empty
 from tilewright.codegen.llvm.builder import (
     Function,
@@ -60,6 +62,7 @@ from tilewright.codegen.llvm.values import (
     array,
 )
 from tilewright.runtime.loader import SupportObject, register_support_object
+from tilewright.tir.gpu_ops import TENSOR_RANK
 
 #: Kernels are names; constants come one after the other, at offsets in their memory. ``loaded`` is
 #: the list of what is on devices.
@@ -81,6 +84,12 @@ _KERNEL = Struct("tw.cuda_kernel", function=PTR, shared=I64)
 FRAME = Struct(
     "tw.cuda_frame", device=PTR, loaded=PTR, module=PTR, stream=PTR, name=PTR, pushed=I32
 )
+#: What a tensor map says: ``map`` is where it goes, ``dtype`` and ``swizzle`` are cuda.h's;
+#: ``sizes`` are I64, ``strides`` in bytes (one less) I64, the ``box`` I32, the innermost first.
+TENSOR = Struct(
+    "tw.cuda_tensor", map=PTR, memory=PTR, sizes=PTR, strides=PTR, box=PTR,
+    dtype=I32, rank=I32, swizzle=I32, unused=I32,
+)  # fmt: skip
 #: What ``tw_cuda_launch`` takes: grid, block, bytes of dynamic shared memory.
 SIZES = array(7, I64)
 
@@ -91,7 +100,7 @@ UNLOAD = external(VOID, "tw_cuda_unload", MODULE)
 LAUNCH_SYMBOLS = (
     "tw_cuda_enter", "tw_cuda_leave", "tw_cuda_launch", "tw_cuda_alloc", "tw_cuda_free",
     "tw_cuda_constant", "tw_cuda_read", "tw_cuda_device", "tw_cuda_unload",
-    EMPTY,
+    "tw_cuda_tensor_map", EMPTY,
 )  # fmt: skip
 
 _INT_MAX = 2**31 - 1
@@ -357,6 +366,29 @@ def _launch(f: Function, frame: Place, kernel: Value, sizes: Value, params: Valu
     f.ret(0)
 
 
+@exported("tw_cuda_tensor_map", I32, frame=FRAME, kernel=I64, tensor=TENSOR)
+def _tensor_map(f: Function, frame: Place, kernel: Value, tensor: Place) -> None:
+    """Encode a map: no interleaving, zeros outside of the tensor, lines of the cache whole."""
+    rank = tensor["rank"].get()
+    sizes, steps = tensor["sizes"].get(), f.local(array(TENSOR_RANK, I32))
+    with f.for_(TENSOR_RANK) as i:
+        steps[i].set(1)
+    with f.for_(rank.to(I64)) as i, f.if_(sizes.at(I64, i) <= 0):
+        f.ret(0)  # there is nothing to copy, and no map of that
+    code = driver(
+        f, "cuTensorMapEncodeTiled", tensor["map"], tensor["dtype"], rank, tensor["memory"],
+        sizes, tensor["strides"], tensor["box"], steps.address, 0, tensor["swizzle"],
+        L2_PROMOTION, 0,
+    )  # fmt: skip
+    with f.if_(code.ne(0)):
+        m = new_message(f)
+        name = frame["module"].at(MODULE)["kernels"].at(PTR, kernel)
+        say(f, m, "%s: kernel %s can't copy boxes of a tensor ", frame["name"], name)
+        say(f, m, "of %d dimensions, the last of %lld elements: ", rank, sizes.at(I64, 0))
+        f.ret(f.call(fail, m, code, frame["device"].get()))
+    f.ret(0)
+
+
 # ---- memory
 
 
@@ -408,7 +440,8 @@ def _read(f: Function, frame: Place, to: Value, source: Value, size: Value) -> N
 
 
 _ALL = (
-    _enter, _leave, _launch, _alloc, _release, _constant, _read, _number, _unload, empty,
+    _enter, _leave, _launch, _tensor_map, _alloc, _release, _constant, _read, _number, _unload,
+    empty,
 )  # fmt: skip
 
 

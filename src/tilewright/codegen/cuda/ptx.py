@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tilewright.codegen.c import text as t
-from tilewright.codegen.c.kernels import KernelEmitter
+from tilewright.codegen.c.kernels import KernelEmitter, TensorMap
 from tilewright.codegen.c.text import Text
 from tilewright.codegen.c.vector import Value
 from tilewright.codegen.cuda.ptx_helpers import (
@@ -23,6 +23,7 @@ from tilewright.codegen.cuda.ptx_helpers import (
     wmma_mma_family,
     wmma_store_family,
 )
+from tilewright.codegen.cuda.tensor_maps import COPY, operands_key, tensor_maps
 from tilewright.ir import (
     Broadcast,
     Call,
@@ -67,7 +68,18 @@ class FragmentEmitter(KernelEmitter):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.fragments = fragment_shapes(self.func)
+        self.maps = tensor_maps(self.original, self.func)
+        self.map_names = [self.fresh("map") for _ in self.maps.maps]
         self.fragment_names: dict[Var, str] = {}
+
+    def tensor_maps(self) -> tuple[TensorMap, ...]:
+        """The maps, in the order of their parameters."""
+        return self.maps.maps
+
+    def map_parameters(self) -> list[str]:
+        """Maps stay where they are passed: hardware reads them there."""
+        kind = str(self.help("tensor_map", _WORD)).removesuffix("()") if self.map_names else ""
+        return [f"const __grid_constant__ {kind} {name}" for name in self.map_names]
 
 
 _WRITERS: dict[str, Writer] = {}
@@ -429,6 +441,7 @@ def _on_barrier(name: str, *others: str) -> None:
 
 
 _on_barrier("ptx_init_barrier_thread_count", "count")
+_on_barrier("ptx_invalidate_barrier")
 _on_barrier("ptx_arrive_barrier")
 _on_barrier("ptx_arrive_barrier_expect_tx", "bytes")
 _on_barrier("ptx_wait_barrier", "parity")
@@ -441,6 +454,26 @@ def _bulk_copy(emitter: FragmentEmitter, operands: Operands) -> None:
         _pointer(emitter, tile_at(operands[name])) for name in ("target", "source", "barrier")
     ]
     _say(emitter, "cp_async_bulk", *places, str(number_operand(operands, "bytes")))
+
+
+@_writes("ptx_cp_async_bulk_tensor")
+def _tensor_copy(emitter: FragmentEmitter, operands: Operands) -> None:
+    _require(emitter, "ptx_cp_async_bulk_tensor", 90)
+    target = tile_at(operands["target"])
+    if target.along.buffer.scope != "shared":
+        raise CodegenError(
+            f"ptx_cp_async_bulk_tensor writes to {target.along.buffer.name} of scope "
+            f"{target.along.buffer.scope}; it must have scope 'shared', whose buffers are aligned"
+        )
+    emitter.require_aligned(tile_at(operands["source"]).along.buffer, 16)
+    number = emitter.maps.numbers[operands_key(operands)]
+    rank = len(emitter.maps.maps[number].box)
+    # Coordinates are 32-bit integers, the innermost first.
+    places = [f"(int)({emitter.scalar(operands[f'at{n}'])})" for n in reversed(range(rank))]
+    _say(
+        emitter, f"cp_async_bulk_tensor_{rank}", _pointer(emitter, target),
+        f"&{emitter.map_names[number]}", _pointer(emitter, tile_at(operands["barrier"])), *places,
+    )  # fmt: skip
 
 
 @_writes("ptx_fence_barrier_init")
@@ -458,8 +491,9 @@ def _setmaxnreg(emitter: FragmentEmitter, operands: Operands) -> None:
 
 
 def uses_async_proxy(func: PrimFunc) -> bool:
-    """Whether a kernel has operators that read shared memory by another path than threads do."""
-    return any(is_gpu_op(item) and item.op.name in WARPGROUP_OPS for item in pre_order(func.body))  # type: ignore[attr-defined]
+    """Whether a kernel has operators that access shared memory by another path than threads do."""
+    names = {*WARPGROUP_OPS, COPY}
+    return any(is_gpu_op(item) and item.op.name in names for item in pre_order(func.body))  # type: ignore[attr-defined]
 
 
 PTX: dict[str, Callable[[Any, Call], Value]] = dict.fromkeys(_WRITERS, _written)

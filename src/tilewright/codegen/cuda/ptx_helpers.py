@@ -24,6 +24,7 @@ from tilewright.tir.fragments import (
     sizes,
     wmma_registers,
 )
+from tilewright.tir.gpu_ops import TENSOR_RANK
 
 _PTX_TYPES = {
     "fp16": "f16", "bf16": "bf16", "tf32": "tf32", "fp32": "f32", "int8": "s8", "uint8": "u8",
@@ -360,6 +361,11 @@ def _add_barriers() -> None:
         ' : "memory");',
     )
     add(
+        "invalidate_barrier",
+        "void* barrier",
+        'asm volatile("mbarrier.inval.shared::cta.b64 [%0];" :: "r"(place) : "memory");',
+    )
+    add(
         "arrive_barrier",
         "void* barrier",
         'asm volatile("{ .reg .b64 state; mbarrier.arrive.shared::cta.b64 state, [%0]; }"'
@@ -388,10 +394,29 @@ def _add_barriers() -> None:
     )  # fmt: skip
 
 
+def _add_tensor_copies() -> None:
+    """Copies of boxes (PTX ISA, ``cp.async.bulk.tensor``): a map is a generic address."""
+    _add("tensor_map", "struct __align__(64) $name { unsigned long long words[16]; };")
+    for rank in range(1, TENSOR_RANK + 1):
+        names = [f"c{n}" for n in range(rank)]
+        places = ", ".join(f"%{n + 3}" for n in range(rank))
+        values = ", ".join(f'"r"({name})' for name in names)
+        text = f"""
+$fn void $name(void* to, const void* map, void* barrier, {", ".join(f"int {n}" for n in names)}) {{
+  unsigned int target = (unsigned int)__cvta_generic_to_shared(to);
+  unsigned int place = (unsigned int)__cvta_generic_to_shared(barrier);
+  asm volatile("cp.async.bulk.tensor.{rank}d.shared::cluster.global.tile"
+      ".mbarrier::complete_tx::bytes [%0], [%1, {{{places}}}], [%2];"
+      :: "r"(target), "l"(map), "r"(place), {values} : "memory");
+}}"""
+        _add(f"cp_async_bulk_tensor_{rank}", text)
+
+
 _add_mma()
 _add_matrices()
 _add_wmma()
 _add_wgmma()
 _add_copies()
 _add_barriers()
+_add_tensor_copies()
 assert all(re.fullmatch(r"\w+", family) for family in PTX_HELPERS)

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from tilewright.ir import dtypes, pre_order
+from tilewright.ir import dtypes, pass_option, pre_order
 from tilewright.scheduling import (
     Contraction,
     GPUScheduleRule,
@@ -44,6 +44,12 @@ from tilewright.tir.schedule import Schedule
 
 logger = logging.getLogger("tilewright.dlight")
 
+TENSOR_MAPS = pass_option(
+    "dlight.tensor_maps",
+    bool,
+    False,
+    "Whether products on Hopper copy their operands by tensor maps (TMA), where these can.",
+)
 _LONGEST = 1 << 12
 """Nodes of another block's formula: each primitive looks at all of them."""
 _ATTEMPTS = 3
@@ -168,8 +174,16 @@ def _warpgroup_ways(
     m, n, batch = (extents_of(found.block, form, role) for role in "mnb")
     size = dtypes.bytes_of(found.loads[0].buffer.dtype)
     tiles = rank_warpgroup_tiles(m, n, batch, target, size)
+    options = (True, False) if TENSOR_MAPS.value() else (False, True)
     for tile in sch.choices.preferring(f"{name}.warpgroup_tile", (*tiles, None))[:_ATTEMPTS]:
         if tile is None:
             return
-        schedule = partial(schedule_warpgroup_tiles, main=main, tile=tile, limits=limits_of(target))
-        yield f"{tile} on warpgroups", schedule
+        for maps in sch.choices.preferring(f"{name}.tensor_maps", options):
+            schedule = partial(
+                schedule_warpgroup_tiles,
+                main=main,
+                tile=tile,
+                limits=limits_of(target),
+                tensor_maps=maps,
+            )
+            yield f"{tile} on warpgroups{', by tensor maps' if maps else ''}", schedule

@@ -49,7 +49,7 @@ from tilewright.target import Target
 from tilewright.tir import UNROLLED, BufferLoad, BufferStore, For, PrimFunc
 from tilewright.tir.analysis import allocated_memory
 from tilewright.tir.buffer import Buffer
-from tilewright.tir.gpu_ops import POINTERS, tile_at
+from tilewright.tir.gpu_ops import POINTERS, tensor_box, tile_at
 from tilewright.tir.stmt import Allocate, Evaluate, IfThenElse, LetStmt, Stmt, While
 from tilewright.tir.thread_scope import is_shared
 from tilewright.tir.transform import CALLING_CONV, launch_extents
@@ -61,6 +61,8 @@ if TYPE_CHECKING:
     Lanes = NDArray[Any]
 
 _SAMPLES = 8
+_SAMPLES_OF_ROLES = 12
+"""A multiple of the warpgroups of a block, of which one copies and one to three compute."""
 _TILE_ROWS, _TILE_BYTES = 8, 16  # what ``ldmatrix`` reads at once
 _UNROLLED = 16
 """Iterations up to which a compiler unrolls an innermost loop by itself."""
@@ -153,6 +155,9 @@ class _Kernel:
         self.name, self.func, self.target = name, func, target
         self.gpu = target.gpu
         self.generator = np.random.default_rng(0)
+        # Roles of warpgroups differ where one only copies: each gets equally many samples.
+        self.has_roles = any(True for _ in _copies_of_boxes(func.body))
+        self.samples = _SAMPLES_OF_ROLES if self.has_roles else _SAMPLES
         self.values: dict[Var, Any] = {}
         for var in (*func.params, *func.symbolic_vars()):
             if var.name in sizes:
@@ -181,7 +186,9 @@ class _Kernel:
     def _place_warps(self) -> Lanes:
         """Draw warps of the grid, the first one first; return which of their lanes are threads."""
         width, count = self.gpu.warp_size, self.warps
-        warp = np.concatenate(([0], self.generator.integers(0, count, _SAMPLES - 1)))
+        warp = np.concatenate(([0], self.generator.integers(0, count, self.samples - 1)))
+        if self.has_roles:
+            warp = np.arange(self.samples) * count // self.samples
         thread = warp[:, None] * width + np.arange(width)[None, :]
         place, rest = {}, thread
         for axis, extent in zip("xyz", self.extents):
@@ -202,7 +209,7 @@ class _Kernel:
         return made
 
     def _drawn(self, extent: int) -> Lanes:
-        values = self.generator.integers(0, max(extent, 1), (_SAMPLES, 1))
+        values = self.generator.integers(0, max(extent, 1), (self.samples, 1))
         values[0] = 0
         return values
 
@@ -211,7 +218,7 @@ class _Kernel:
     def bound(self) -> KernelBound:
         """Walk the kernel, and turn its work into times."""
         if self.blocks and self.threads:
-            self.stmt(self.body, self.active, np.ones((_SAMPLES, 1)))
+            self.stmt(self.body, self.active, np.ones((self.samples, 1)))
         return _bound_of(self)
 
     def stmt(self, node: Any, mask: Lanes, times: Lanes) -> None:
@@ -222,7 +229,7 @@ class _Kernel:
             trips = np.ones((1, 1)) if extent is None else np.maximum(extent, 0)
             trips = np.max(np.broadcast_to(trips, mask.shape), axis=1, keepdims=True)
             start = self._known(node.min)
-            drawn = (self.generator.random((_SAMPLES, 1)) * trips).astype(np.int64)
+            drawn = (self.generator.random((self.samples, 1)) * trips).astype(np.int64)
             drawn[0] = 0
             self.values[node.loop_var] = drawn + (0 if start is None else start)
             around = self.innermost
@@ -309,6 +316,9 @@ class _Kernel:
         if name == "ptx_wgmma":
             self._warpgroup_product(node, mask, times)
             return
+        if name == "ptx_cp_async_bulk_tensor":
+            self._box(node, mask, times)
+            return
         below = node.child_nodes()
         if kind in (Add, Sub) and dtypes.is_float(node.dtype):
             product = next((item for item in (node.b, node.a) if type(item) is Mul), None)
@@ -349,9 +359,21 @@ class _Kernel:
         read = sum(x.rows * x.columns * dtypes.bytes_of(x.along.buffer.dtype) for x in tiles)
         self.work.turns += count * read / roofs.SHARED_BYTES_PER_CLOCK
 
+    def _box(self, node: Call, mask: Lanes, times: Lanes) -> None:
+        """Count a copy of a box, which hardware reads in whole sectors and writes to all banks."""
+        buffer = tile_at(node.args[1]).along.buffer
+        size = prod(item.box for item in tensor_box(node)) * dtypes.bytes_of(buffer.dtype)
+        sectors = size / roofs.SECTOR_BYTES
+        count = self._count("int32", mask, times)
+        self.accesses.append(
+            MemoryAccess(buffer.name, "global", False, 16, count, sectors, sectors)
+        )
+        self.work.sectors += count * sectors
+        self.work.turns += count * size / (roofs.BANKS * roofs.BANK_BYTES)
+
     def _count(self, dtype: str, mask: Lanes, times: Lanes, *, lanes: bool = False) -> float:
         """How often warps run an instruction of a dtype's lanes; or threads, if ``lanes``."""
-        active = np.broadcast_to(mask, (_SAMPLES, self.gpu.warp_size))
+        active = np.broadcast_to(mask, (self.samples, self.gpu.warp_size))
         per = active.sum(axis=1) if lanes else active.any(axis=1)
         mean = float((per * times[:, 0]).mean()) if times.shape[0] > 1 else float(per.mean())
         return mean * self.warps * self.blocks * dtypes.lanes_of(dtype)
@@ -388,10 +410,10 @@ class _Kernel:
         for first, width in self._elements(indices[-1]):
             if first is None:
                 continue
-            lanes = (_SAMPLES, self.gpu.warp_size)
+            lanes = (self.samples, self.gpu.warp_size)
             start = np.broadcast_to(first, lanes) * size
             active = np.broadcast_to(mask, lanes)
-            runs = np.broadcast_to(times, (_SAMPLES, 1))[:, 0] * active.any(axis=1)
+            runs = np.broadcast_to(times, (self.samples, 1))[:, 0] * active.any(axis=1)
             if runs.any():
                 self._transactions(buffer, is_write, (start, active, width * size), runs)
 
@@ -408,10 +430,10 @@ class _Kernel:
         if base is None or pitch is None or not size:
             return
         lanes = np.arange(_TILE_ROWS)[None, :]
-        start = np.broadcast_to(base[:, :1] + lanes * pitch, (_SAMPLES, _TILE_ROWS)) * size
+        start = np.broadcast_to(base[:, :1] + lanes * pitch, (self.samples, _TILE_ROWS)) * size
         parts = rows.lanes * dtypes.lanes_of(along.dtype) * size / (_TILE_ROWS * _TILE_BYTES)
-        active = np.broadcast_to(mask, (_SAMPLES, self.gpu.warp_size)).any(axis=1)
-        runs = np.broadcast_to(times, (_SAMPLES, 1))[:, 0] * active * parts
+        active = np.broadcast_to(mask, (self.samples, self.gpu.warp_size)).any(axis=1)
+        runs = np.broadcast_to(times, (self.samples, 1))[:, 0] * active * parts
         if runs.any():
             place = start, np.ones(start.shape, bool), _TILE_BYTES
             self._transactions(buffer, False, place, runs)
@@ -482,6 +504,12 @@ def _read_places(body: Stmt) -> dict[Var, set[int] | None]:
         both = None if known is None or places is None else known | places
         found[item.buffer.data] = both
     return found
+
+
+def _copies_of_boxes(body: Stmt) -> Iterator[Call]:
+    for item in pre_order(body):
+        if type(item) is Call and item.op.name == "ptx_cp_async_bulk_tensor":
+            yield item
 
 
 def _is_unrolled(loop: For) -> bool:

@@ -4,6 +4,11 @@ Each warpgroup (four warps) of a block computes 64 rows, or several times that, 
 columns. Both operands lie in shared memory in rows of 128 bytes along what is summed over, permuted
 as the instruction expects them, and come some steps ahead by asynchronous copies; no operand passes
 registers. Sums leave as those of ``tensor_core_tile`` do.
+
+Copies have two forms. By ``cp.async`` all threads copy vectors of 16 bytes, and meet once in each
+step. By tensor maps (TMA) one thread of a warpgroup of its own starts the copy of a whole box, and
+barriers in memory tell when it has come (``SpecialisePipeline``); what reads no plain boxes of
+tensors, or rows of another number of bytes than a multiple of 16, is refused when it is lowered.
 """
 
 from __future__ import annotations
@@ -27,9 +32,11 @@ from tilewright.tir.attrs import (
     PERMUTED_LAYOUT,
     PIPELINE_ASYNC_STAGES,
     PIPELINE_ORDER,
+    PIPELINE_SPECIALISED,
     PIPELINE_STAGE,
+    TENSOR_COPY,
 )
-from tilewright.tir.fragments import WARPGROUP_SIZE
+from tilewright.tir.fragments import TURNED_DEPTH, TURNED_WIDTH, WARPGROUP_SIZE
 from tilewright.tir.intrin.cuda import (
     wgmma_accumulator_layout,
     wgmma_group,
@@ -132,11 +139,17 @@ def why_not_warpgroups(sch: Schedule, main: BlockRV, target: Target) -> str:
 
 
 def schedule_warpgroup_tiles(
-    sch: Schedule, main: BlockRV, tile: WarpgroupTile, limits: GPULimits
+    sch: Schedule,
+    main: BlockRV,
+    tile: WarpgroupTile,
+    limits: GPULimits,
+    *,
+    tensor_maps: bool = False,
 ) -> None:
     """Schedule a product in matrix form (``bring_into_form``), its operands' copies and epilogue.
 
-    Raises ``ScheduleError`` if a primitive refuses, or if operands can't come in vectors.
+    ``tensor_maps`` says whether operands come by these. Raises ``ScheduleError`` if a primitive
+    refuses, or if operands can't come in vectors.
     """
     block = sch.get(main)
     total = block.writes[0].buffer.dtype
@@ -157,7 +170,7 @@ def schedule_warpgroup_tiles(
     sch.bind(rows[1], ROWS_OF_THREADS)
     turned = ""
     for name, operand in zip("ab", operand_positions(sch.get(main))):
-        if _fetch(sch, main, operand, steps[0], tile):
+        if _fetch(sch, main, operand, steps[0], tile, tensor_maps):
             turned += name
     group = wgmma_group(tile.columns, dtype, total, turned)
     if group is None:
@@ -187,9 +200,18 @@ def schedule_warpgroup_tiles(
     sch.annotate(steps[0], PIPELINE_STAGE, [0, 0, tile.stages - 2])
     sch.annotate(steps[0], PIPELINE_ORDER, [1, 2, 0])
     sch.annotate(steps[0], PIPELINE_ASYNC_STAGES, [0, tile.stages - 2])
+    if tensor_maps:
+        sch.annotate(steps[0], PIPELINE_SPECIALISED, 1)
 
 
-def _fetch(sch: Schedule, main: BlockRV, operand: int, outer: LoopRV, tile: WarpgroupTile) -> bool:
+def _fetch(
+    sch: Schedule,
+    main: BlockRV,
+    operand: int,
+    outer: LoopRV,
+    tile: WarpgroupTile,
+    tensor_maps: bool,
+) -> bool:
     """Copy an operand's tile into shared memory; return whether it lies there turned."""
     shared = sch.cache_read(main, operand, "shared")
     fetch_at(sch, shared, outer)
@@ -197,7 +219,23 @@ def _fetch(sch: Schedule, main: BlockRV, operand: int, outer: LoopRV, tile: Warp
     turned = not is_contiguous(block, 2) and is_contiguous(block, 1)
     if turned:
         sch.transform_layout(shared, ("write", 0), lambda b, i, k: (b, *wgmma_turned_layout(i, k)))
+    if tensor_maps:
+        _copy_boxes(sch, shared, turned)
+        return turned
     copies = share_fetch(sch, shared, outer, tile)
     if not copies or PERMUTED_LAYOUT not in sch.get(shared).annotations:
         raise ScheduleError("an operand can't be copied in vectors of 16 bytes")
     return turned
+
+
+def _copy_boxes(sch: Schedule, shared: BlockRV, turned: bool) -> None:
+    """Copy a tile in boxes, each of which is a run of rows of 128 bytes in shared memory."""
+    row, step = sch.get_loops(shared)[-2:]
+    if turned:
+        rows = sch.split(row, [None, TURNED_WIDTH])
+        steps = sch.split(step, [None, TURNED_DEPTH])
+        sch.reorder(steps[0], rows[0], steps[1], rows[1])
+        row = steps[1]
+    box = sch.blockize(row)
+    sch.annotate(box, TENSOR_COPY, 1)
+    sch.annotate(box, PERMUTED_LAYOUT, 1)

@@ -16,7 +16,11 @@ from typing import Any
 import numpy as np
 
 from tilewright.support.errors import RunError
+from tilewright.tir.fragments import swizzled
 from tilewright.tir.interpreter.warp_matrix import Operand
+
+_TENSOR_ALIGNMENT = 128
+"""Bytes that a box in shared memory is aligned to without a swizzle."""
 
 Clock = dict[Any, int]
 """How far into the work of others (by thread or copy) somebody sees."""
@@ -53,11 +57,11 @@ class Copy:
     """A bulk copy under way: as somebody who accesses memory, and what it will do."""
 
     def __init__(
-        self, thread: Any, site: str, target: Operand, values: Any, barrier: Barrier
+        self, thread: Any, site: str, target: Operand, places: Any, values: Any, barrier: Barrier
     ) -> None:
         self.block, self.warp = thread.block, None
         self.thread, self.site = thread, site
-        self.target, self.values, self.barrier = target, values, barrier
+        self.target, self.places, self.values, self.barrier = target, places, values, barrier
         thread.time += 1  # what the thread did before comes before the copy
         self.seen: Clock = {**thread.seen, thread: thread.time}
         self.access = thread.access_of(self)
@@ -67,7 +71,7 @@ class Copy:
 
     def finish(self) -> None:
         """Bring the elements, and tell the barrier."""
-        places = self.target.places().reshape(-1)
+        places = self.places
         memory, constant = self.target.memory, self.target.constant
         races = self.block.races
         if races is not None:
@@ -124,9 +128,46 @@ def _copy(thread: Any, brought: tuple[Any, ...], site: str) -> None:
     barrier = barrier_at(thread, Operand(brought[3], thread), site)
     for operand in (target, source):
         operand.check_aligned(16, site)
-    target.count(target.places())
+    places = target.places()
+    target.count(places)
     values = source.read().reshape(-1).view(target.memory.dtype)
-    thread.block.copies.append(Copy(thread, site, target, values, barrier))
+    thread.block.copies.append(Copy(thread, site, target, places.reshape(-1), values, barrier))
+
+
+def _tensor_copy(thread: Any, brought: tuple[Any, ...], site: str) -> None:
+    """A box of a tensor; what is outside of the tensor is zero, and counts as brought."""
+    target, source = Operand(brought[0], thread), Operand(brought[1], thread)
+    barrier = barrier_at(thread, Operand(brought[2], thread), site)
+    swizzle, size = int(brought[3]), source.memory.itemsize
+    target.check_aligned(8 * swizzle or _TENSOR_ALIGNMENT, site)
+    source.check_aligned(16, site)
+    dimensions = [tuple(map(int, brought[n : n + 4])) for n in range(4, len(brought), 4)]
+    place, inside = np.zeros(1, np.int64), np.ones(1, bool)
+    for extent, stride, box, at in dimensions:
+        if stride * size % 16 and stride != 1:
+            raise RunError(
+                f"thread ({thread}) at {site}: rows of {source.constant.name} are {stride * size} "
+                "bytes apart, which is no multiple of 16"
+            )
+        index = at + np.arange(box)
+        place = (place[:, None] + index * stride).reshape(-1)
+        inside = (inside[:, None] & (index >= 0) & (index < extent)).reshape(-1)
+    values = np.zeros(place.size, source.memory.dtype)
+    read = source.first + place[inside]
+    if read.size:
+        source.note("read", read)
+    values[inside] = source.memory[read]
+    places = target.places().reshape(-1)
+    if swizzle:
+        places = swizzled(places * size, swizzle) // size
+    thread.block.copies.append(Copy(thread, site, target, places, values, barrier))
+
+
+def _invalidate(thread: Any, brought: tuple[Any, ...], site: str) -> None:
+    operand = Operand(brought[0], thread)
+    barrier_at(thread, operand, site)
+    operand.write(np.zeros((1, 1), np.uint64))
+    del thread.block.barriers[_key(operand)]
 
 
 def _nothing(thread: Any, brought: tuple[Any, ...], site: str) -> None:
@@ -138,6 +179,8 @@ BARRIER_FUNCTIONS: dict[str, Callable[[Any, tuple[Any, ...], str], None]] = {
     "ptx_arrive_barrier": _arrive,
     "ptx_arrive_barrier_expect_tx": _arrive,
     "ptx_cp_async_bulk": _copy,
+    "ptx_cp_async_bulk_tensor": _tensor_copy,
+    "ptx_invalidate_barrier": _invalidate,
     "ptx_fence_barrier_init": _nothing,
     "ptx_setmaxnreg": _nothing,
 }

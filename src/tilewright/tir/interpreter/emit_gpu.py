@@ -11,7 +11,14 @@ from typing import Any, Protocol
 from tilewright.ir import Call, Expr, Ramp, const
 from tilewright.support.errors import VerifyError
 from tilewright.tir.buffer import Buffer, BufferLoad
-from tilewright.tir.gpu_ops import GPU_OPS, THREAD, WMMA_OPS, Tile, tile_at
+from tilewright.tir.gpu_ops import (
+    GPU_OPS,
+    THREAD,
+    WMMA_OPS,
+    Tile,
+    is_left_out,
+    tile_at,
+)
 
 WAITS = frozenset({"ptx_wait_barrier"})
 """What a thread waits at until others, or copies, have arrived."""
@@ -36,7 +43,12 @@ def gpu_call(emitter: Emits, node: Call) -> str:
     texts = []
     for spec, value in zip(op.operands, operands.values()):
         _, is_memory, access = spec.partition(":")
-        texts.append(_memory(emitter, value, op.name, access) if is_memory else emitter.expr(value))
+        if is_memory and is_left_out(spec, value):
+            texts.append("None")
+        elif is_memory:
+            texts.append(_memory(emitter, value, op.name, access.rstrip("?")))
+        else:
+            texts.append(emitter.expr(value))
     if op.level != THREAD:
         return _together(emitter, node, texts)
     brought = f"({', '.join(texts)},)" if texts else "()"

@@ -3,7 +3,7 @@
 Four warps start a product together. Its accumulators hold nothing that can be used until the
 threads have waited for its group; only another product may go on with them. Its tiles in shared
 memory are read at any time until then, so they count as read when it starts and again when a thread
-waits.
+waits, and nobody may have written there in between.
 """
 
 from __future__ import annotations
@@ -28,6 +28,18 @@ from tilewright.tir.interpreter.warp_matrix import Operand
 Array = np.ndarray[Any, Any]
 
 
+class Begun:
+    """A product under way, as somebody who reads: it sees what its thread saw when it began."""
+
+    def __init__(self, thread: Any) -> None:
+        self.block, self.warp, self.thread = thread.block, thread.warp, thread
+        self.seen = dict(thread.seen)
+        self.access = thread.access()._replace(thread=self)
+
+    def __str__(self) -> str:
+        return f"{self.thread}, by a product under way"
+
+
 class Products:
     """What one thread of a warpgroup has under way."""
 
@@ -48,7 +60,13 @@ class Products:
         """Make results of all but the last groups arrive."""
         while len(self.groups) > in_flight:
             for key, reads in self.groups.pop(0):
-                for operand, places in reads:
+                for operand, places, begun in reads:
+                    races, constant = self.thread.block.races, operand.constant
+                    if races is not None:
+                        races.unchanged(
+                            begun.access, operand.memory, places.reshape(-1),
+                            constant.name, constant.bytewise,
+                        )  # fmt: skip
                     operand.note("read", places)
                 later = any(key == other for group in self.groups for other, _ in group)
                 if key in self.results and not later:
@@ -110,7 +128,7 @@ def _wgmma(threads: Sequence[Any], brought: Sequence[Any], site: str) -> None:
                 )
         places = _permuted(operands[0], swizzle, site)
         operands[0].note("read", places)
-        reads.append((operands[0], places))
+        reads.append((operands[0], places, Begun(threads[0])))
         values = operands[0].memory[places]
         if is_turned:  # blocks, k, elements of a row
             blocks = values.reshape(-1, TURNED_DEPTH, values.shape[1])

@@ -118,6 +118,14 @@ class Races:
         found = self._filled.get(base)
         return self._handed_on.get(base) if found is None else found
 
+    def unchanged(self, access: Access, memory: Any, place: Any, name: str, bytewise: bool) -> None:
+        """Check that what was read from ``access`` on has not been written since."""
+        for key, element in self._places(memory, place, bytewise):
+            cell = self._cells.get(key)
+            for write in cell.writes[:1] if cell is not None else ():
+                if write.thread is not access.thread.thread and not write.before(access):
+                    raise _race(name, element, "still reads", access, "wrote", write)
+
     def write_own(self, memory: Any, place: Any) -> None:
         """Note that elements are written."""
         filled = self._bytes_of(memory)

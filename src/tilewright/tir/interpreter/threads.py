@@ -289,10 +289,10 @@ def _resolved(block: Block, threads: list[Thread], waiting: list[Thread]) -> lis
 
 def _stuck(threads: list[Thread], waiting: list[Thread]) -> RunError:
     """Say which thread never comes to where another one waits."""
+    if reasons := why_stuck(waiting):  # others may wait for these threads in turn
+        return RunError(reasons)
     one = next((t for t in waiting if t.request and t.request[0] == "barrier.shared"), waiting[0])
     assert one.request is not None
-    if one.request[0] == "mbarrier":
-        return RunError(why_stuck(waiting))
     if one.request[0] == "warp":  # a lane of the same warp is who is missed
         threads = [t for t in threads if t.warp == one.warp]
     for other in threads:

@@ -54,6 +54,7 @@ from tilewright.tir.transform.lower_intrin import LowerIntrin as LowerIntrin
 from tilewright.tir.transform.lower_loop_exits import LowerLoopExits as LowerLoopExits
 from tilewright.tir.transform.lower_match_buffer import LowerMatchBuffer as LowerMatchBuffer
 from tilewright.tir.transform.lower_opaque_block import LowerOpaqueBlock as LowerOpaqueBlock
+from tilewright.tir.transform.lower_tensor_copy import LowerTensorCopy as LowerTensorCopy
 from tilewright.tir.transform.lower_thread_allreduce import LowerThreadAllreduce as LowerThreadAllreduce
 from tilewright.tir.transform.lower_warp_memory import LowerWarpMemory as LowerWarpMemory
 from tilewright.tir.transform.make_kernel_abi import KERNEL_ABI as KERNEL_ABI
@@ -78,6 +79,7 @@ from tilewright.tir.transform.rewrite_unsafe_select import RewriteUnsafeSelect a
 from tilewright.tir.transform.simplify import Simplify as Simplify
 from tilewright.tir.transform.simplify import StmtSimplify as StmtSimplify
 from tilewright.tir.transform.simplify import StmtSimplifyConfig as StmtSimplifyConfig
+from tilewright.tir.transform.specialise_pipeline import SpecialisePipeline as SpecialisePipeline
 from tilewright.tir.transform.split_host_device import CALLING_CONV as CALLING_CONV
 from tilewright.tir.transform.split_host_device import SplitHostDevice as SplitHostDevice
 from tilewright.tir.transform.split_host_device import launch_extents as launch_extents

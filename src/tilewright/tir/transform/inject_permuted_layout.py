@@ -132,7 +132,12 @@ class _Rewriter(Mutator):
         return (*rest, Ramp(base, column.stride, column.lanes))
 
     def visit_Call(self, node: Call) -> Expr:
-        """``wgmma`` names rows and columns as if nothing was permuted, and says what is."""
+        """``wgmma`` and copies of boxes name rows and columns as if nothing was permuted.
+
+        They have an operand that says what is.
+        """
+        if node.op.name == "ptx_cp_async_bulk_tensor":
+            return self.tensor_copy(node)
         if node.op.name not in WARPGROUP_OPS:
             made: Expr = self.generic_visit(node)
             return made
@@ -152,6 +157,23 @@ class _Rewriter(Mutator):
                 "permuted so): annotate the copies of both with permuted_layout"
             )
         return Call.of_fields(node.op, (*node.args[:-1], const(rows.pop())), node.dtype)
+
+    def tensor_copy(self, node: Call) -> Expr:
+        target, source, barrier, _, *rest = node.args
+        (buffer,) = {use.tile.along.buffer for use in memory_uses(node) if use.pointer is target}
+        block, row = self.wanted.get(buffer.data), 0
+        if block is not None:
+            row = (as_int(buffer.shape[-1]) or 0) * dtypes.bytes_of(buffer.dtype)
+            chunk = _chunks(block, buffer)[0] * dtypes.bytes_of(buffer.dtype)
+            if chunk != _CHUNK_BYTES or row not in (32, 64, 128):
+                raise LowerError(
+                    f"{node.op.name} permutes rows of 32, 64 or 128 bytes by chunks of "
+                    f"{_CHUNK_BYTES} bytes; those of {buffer.name} are {row} bytes, by {chunk}"
+                )
+        places = map(self.visit, (source, barrier))
+        return Call.of_fields(
+            node.op, (target, *places, const(row), *map(self.visit, rest)), node.dtype
+        )
 
     def visit_BufferLoad(self, node: BufferLoad) -> Expr:
         return BufferLoad(node.buffer, self.indices(node.buffer, node.indices))

@@ -122,11 +122,11 @@ class _Rewriter(StmtMutator):
             made: For = self.generic_visit(node)
         if PIPELINE_STAGE not in made.annotations:
             return made
-        return _Pipeline(made, self.analyzer, self.effects).build()
+        return Pipeline(made, self.analyzer, self.effects).build()
 
 
 @dataclass(eq=False)
-class _Staged:
+class Staged:
     """One statement of the body; ``uses`` is what tells the memory that it works on.
 
     ``started`` is set for a wait: the part whose products it waits for.
@@ -136,7 +136,7 @@ class _Staged:
     stage: int
     order: int
     uses: Stmt
-    started: _Staged | None = None
+    started: Staged | None = None
 
 
 def _numbers(loop: For, key: str, count: int, default: Sequence[int]) -> list[int]:
@@ -151,7 +151,9 @@ def _numbers(loop: For, key: str, count: int, default: Sequence[int]) -> list[in
     return made
 
 
-class _Pipeline:
+class Pipeline:
+    """A loop with annotations, cut into its parts; ``build`` gives what stands for it."""
+
     def __init__(self, loop: For, analyzer: Analyzer, effects: EffectTable) -> None:
         self.loop, self.analyzer, self.effects = loop, analyzer, effects
         if loop.kind != SERIAL:
@@ -169,7 +171,7 @@ class _Pipeline:
                 f"loop {loop.loop_var.name}: {PIPELINE_ORDER} {order} is no order of "
                 f"{len(stmts)} statements"
             )
-        self.staged_stmts = [_Staged(*item, item[0]) for item in zip(stmts, stages, order)]
+        self.staged_stmts = [Staged(*item, item[0]) for item in zip(stmts, stages, order)]
         named = loop.annotations.get(PIPELINE_ASYNC_STAGES, ())
         self.async_stages = set(_numbers(loop, PIPELINE_ASYNC_STAGES, len(named), ()))
         self.defer_products()
@@ -201,9 +203,9 @@ class _Pipeline:
             staged.stmt = seq(started, Evaluate(call("ptx_wgmma_commit_group")))
             wait = Evaluate(call("ptx_wgmma_wait_group", const(0)))
             order = len(self.staged_stmts)
-            self.staged_stmts.append(_Staged(wait, staged.stage + 1, order, staged.uses, staged))
+            self.staged_stmts.append(Staged(wait, staged.stage + 1, order, staged.uses, staged))
 
-    def _fused_loops(self) -> list[_Staged]:
+    def _fused_loops(self) -> list[Staged]:
         """The parts that run as one loop."""
         named = self.loop.annotations.get(PIPELINE_FUSE, ())
         numbers = _numbers(self.loop, PIPELINE_FUSE, len(named), ())
@@ -288,7 +290,7 @@ class _Pipeline:
             ]
             self.versions[data] = max(stages) - min(stages) + 1 if stages else 1
 
-    def check_deferred(self, other: _Staged, products: _Staged) -> None:
+    def check_deferred(self, other: Staged, products: Staged) -> None:
         """Refuse other uses of the sums, and writes of operands that a barrier doesn't follow."""
         name = self.loop.loop_var.name
         if self.effects.of(products.uses).writes & self.touched(other.uses):
@@ -420,7 +422,7 @@ class _Pipeline:
 
     def instance(
         self,
-        staged: _Staged,
+        staged: Staged,
         number: Expr,
         condition: Expr,
         buffers: dict[Buffer, Buffer],
@@ -433,7 +435,7 @@ class _Pipeline:
             # Those of this time are under way, too.
             return Evaluate(call("ptx_wgmma_wait_group", const(1)))
         stmt: Stmt = renew_definitions(staged.stmt, {self.loop.loop_var: value})
-        stmt = _Versions(buffers, number, self.analyzer).visit(stmt)
+        stmt = Versions(buffers, number, self.analyzer).visit(stmt)
         if condition is not TRUE:
             stmt = IfThenElse(condition, stmt)
         for producer in sorted(self.async_stages):
@@ -443,7 +445,7 @@ class _Pipeline:
                 stmt = AttrStmt(None, ASYNC_WAIT, const(producer), stmt)
         return stmt
 
-    def in_flight(self, staged: _Staged, stage: int, drained: int | None) -> int | None:
+    def in_flight(self, staged: Staged, stage: int, drained: int | None) -> int | None:
         """How many younger groups of an asynchronous stage may be under way when a part runs.
 
         The part needs the group of its own iteration; ``None`` if it uses nothing of that stage.
@@ -498,7 +500,7 @@ class _WithoutWaits(StmtMutator):
         return node
 
 
-class _Versions(Mutator):
+class Versions(Mutator):
     """Chooses the version of each buffer that belongs to an iteration."""
 
     def __init__(self, buffers: dict[Buffer, Buffer], number: Expr, analyzer: Analyzer) -> None:

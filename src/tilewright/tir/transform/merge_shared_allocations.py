@@ -66,12 +66,14 @@ def _merged(kernel: For, analyzer: Analyzer) -> Stmt:
 
 
 def _alignments(buffers: list[Buffer], body: Stmt) -> dict[Buffer, int]:
-    """Bytes that buffers are aligned to: operands of wgmma to where their permutation repeats."""
+    """Bytes that buffers are aligned to: operands of wgmma, and boxes, to where rows repeat."""
     products = {
         use.tile.along.buffer.data
         for item in pre_order(body)
-        if type(item) is Call and item.op.name in WARPGROUP_OPS
+        if type(item) is Call
+        and (item.op.name in WARPGROUP_OPS or item.op.name == "ptx_cp_async_bulk_tensor")
         for use in memory_uses(item)
+        if not use.atomic
     }
     return {
         buffer: max(buffer.alignment, SWIZZLE_PERIOD if buffer.data in products else 1)

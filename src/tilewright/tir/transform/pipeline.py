@@ -25,12 +25,14 @@ from tilewright.tir.transform.lower_int_div import LowerIntDiv
 from tilewright.tir.transform.lower_loop_exits import LowerLoopExits
 from tilewright.tir.transform.lower_match_buffer import LowerMatchBuffer
 from tilewright.tir.transform.lower_opaque_block import LowerOpaqueBlock
+from tilewright.tir.transform.lower_tensor_copy import LowerTensorCopy
 from tilewright.tir.transform.make_kernel_abi import MakeKernelABI
 from tilewright.tir.transform.narrow_dtype import NarrowDataType
 from tilewright.tir.transform.overlap_tiles import OverlapTiles
 from tilewright.tir.transform.plan_buffer_allocation import PlanBufferAllocation
 from tilewright.tir.transform.promote_accumulators import PromoteAccumulators
 from tilewright.tir.transform.simplify import Simplify
+from tilewright.tir.transform.specialise_pipeline import SpecialisePipeline
 from tilewright.tir.transform.storage_rewrite import StorageRewrite
 from tilewright.tir.transform.transpose_tiles import TransposeTiles
 from tilewright.tir.transform.unroll_loop import UnrollLoop
@@ -61,11 +63,14 @@ def block_passes() -> list[Pass]:
         CompactBufferAllocation(),
         # Strides and permuted columns depend on the final shape; blocks' annotations ask for them.
         AlignStorage(),
+        # A box is matched by its loops; the copy then says itself how its rows are permuted.
+        LowerTensorCopy(),
         InjectPermutedLayout(),
         # Nothing below asks a block.
         LowerOpaqueBlock(),
         # Cuts a loop's body into statements, among which are no blocks; versions of a buffer are
         # one more dimension of it, so that comes before buffers are flat.
+        SpecialisePipeline(),
         InjectSoftwarePipeline(),
     ]
 

@@ -32,7 +32,7 @@ from tilewright.ir import (
     uses_var,
 )
 from tilewright.support.errors import LowerError
-from tilewright.tir.attrs import ASYNC_SCOPE, ASYNC_WAIT
+from tilewright.tir.attrs import ASYNC_SCOPE, ASYNC_WAIT, MEMORY_BARRIERS
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.gpu_ops import WARPGROUP_OPS, Use, is_gpu_op, memory_uses, stride_between_rows
@@ -115,7 +115,8 @@ class _Place:
         return _Place({**self.loops, var: domain}, self.conditions, self.values)
 
 
-_PRODUCTS_WAIT = "ptx_wgmma_wait_group"
+def _waits_for_products(call: Any) -> bool:
+    return call.op.name == "ptx_wgmma_wait_group" and is_const(call.args[0], 0)
 
 
 @dataclass
@@ -138,6 +139,7 @@ class _Planner:
         self.in_flight: list[Access] = []  # writes of asynchronous copies, of whatever iteration
         self.products: list[Access] = []  # what products read that may be under way
         self.barrier = "warp" if scope == "warp" else "shared"
+        self.ordered = False  # by barriers in memory, inside of a pipeline that has them
 
     def is_alike(self, value: Expr) -> bool:
         """Whether a value is the same for all threads of a block."""
@@ -168,7 +170,7 @@ class _Planner:
                         found += touched
                         if whole:
                             self.products += [replace(a, own=frozenset(a.loops)) for a in touched]
-                if item.op.name == _PRODUCTS_WAIT and is_const(item.args[0], 0):  # type: ignore[attr-defined]
+                if _waits_for_products(item):
                     # What products read they may have read until now, of whatever iteration. Where
                     # some stay under way, the pipeline has kept apart what is written meanwhile.
                     found += self.products
@@ -220,7 +222,7 @@ class _Planner:
         return [made]
 
     def clash(self, before: list[Access], after: list[Access]) -> bool:
-        return any(self.conflicts.between(a, b) for a in before for b in after)
+        return not self.ordered and any(self.conflicts.between(a, b) for a in before for b in after)
 
     def sync(self) -> Stmt:
         return Evaluate(call("storage_sync", StringImm(self.barrier), dtype="void"))
@@ -248,6 +250,11 @@ class _Planner:
             return self.let(stmt, place)
         if kind is AttrStmt and stmt.key == ASYNC_WAIT:
             return self.wait(stmt, place)
+        if kind is AttrStmt and stmt.key == MEMORY_BARRIERS:
+            before, self.ordered = self.ordered, True
+            _, flow = self.visit(stmt.body, place)
+            self.ordered = before
+            return stmt, flow
         if kind in (Allocate, DeclBuffer, AttrStmt):
             body, flow = self.visit(stmt.body, place)
             if kind is AttrStmt and stmt.key == ASYNC_SCOPE:

@@ -1,0 +1,353 @@
+"""Give a pipeline's copies threads of their own: one warpgroup copies, the others compute.
+
+A loop asks for it by ``software_pipeline_specialised`` beside the annotations that
+``InjectSoftwarePipeline`` reads, which mean the same here: how many versions buffers have, and
+which products are waited for one iteration later. What differs is who does what, and how they know
+of each other. The loop
+
+    for k in T.serial(n):  copy A[k], B[k] to S;  multiply S
+
+becomes, with a warpgroup more in the block (``threadIdx.y == consumers``), and for each version
+``s`` of ``S`` two barriers in shared memory (``mbarrier``), ``full[s]`` and ``empty[s]``:
+
+    producer, one thread of it:                  consumers:
+      for k in range(n):                           for k in range(n):
+        wait until empty[k % v]                      wait until full[k % v]
+        full[k % v] expects so many bytes            start the products of k
+        start the copies of k                        wait for the products of k - 1
+                                                     arrive at empty[(k - 1) % v]
+
+So no thread that computes spends registers or instructions on copies, and none waits at a barrier
+of the whole block. The rest of the kernel is left to the consumers, under a condition; barriers of
+the block stay outside of it, as the producer passes them, too.
+
+This is a lowering rather than a kernel written by hand, so that whatever the rule schedules around
+the loop (batches, epilogues, layouts) stays as it is, and one schedule has both forms.
+
+What was checked against the PTX ISA, and is not seen on the simulator alone:
+
+- Phases: a wait for parity ``p`` is over when the phase of parity ``p`` is; of a new barrier the
+  phase before the first one, of parity 1, counts as over. So the producer's first waits pass.
+- ``expect_tx`` counts all bytes of a box, those outside of the tensor (zeros) included; it comes
+  before the copies, in the thread that starts them.
+- Barriers are shown to copies by ``fence.mbarrier_init`` and ``fence.proxy.async`` before the
+  block's barrier. Between products that read a stage and the copy that overwrites it no proxy fence
+  is needed: both are of the asynchronous proxy, ordered by wait and arrival.
+- A warp knows of its own products only (``wgmma.wait_group``), so each warp arrives.
+- ``setmaxnreg`` is run by all warps of a warpgroup, and takes registers that the block has: as many
+  as it was launched with, which is the most that its number of threads allows if a kernel says
+  ``setmaxnreg`` (tests compile it and look). Where the roles end, all get as many as at the launch:
+  code there is compiled for the fewest that any thread may have, and holds the sums (``ptxas``
+  fails otherwise). With one consumer the block has enough without.
+- The memory of barriers is used for something else later, so they are ended (``mbarrier.inval``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+from tilewright.arith import Analyzer
+from tilewright.ir import (
+    EQ,
+    Call,
+    Expr,
+    Mutator,
+    Node,
+    StringImm,
+    Var,
+    and_,
+    annotated,
+    as_int,
+    call,
+    const,
+    contains,
+    dtypes,
+    floordiv,
+    floormod,
+    pre_order,
+)
+from tilewright.support.errors import LowerError
+from tilewright.tir.attrs import MEMORY_BARRIERS, PIPELINE_SPECIALISED
+from tilewright.tir.buffer import Buffer, BufferLoad
+from tilewright.tir.fragments import WARP_SIZE, WARPGROUP_SIZE
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.gpu_ops import tensor_box, tile_at
+from tilewright.tir.rewrite import renew_definitions
+from tilewright.tir.stmt import (
+    SERIAL,
+    Allocate,
+    AttrStmt,
+    DeclBuffer,
+    Evaluate,
+    For,
+    IfThenElse,
+    SeqStmt,
+    Stmt,
+    seq,
+)
+from tilewright.tir.transform.base import (
+    FunctionTransform,
+    bind_loop,
+    function_analyzer,
+    inside_loop,
+)
+from tilewright.tir.transform.effects import EffectTable
+from tilewright.tir.transform.inject_software_pipeline import Pipeline, Staged, Versions
+from tilewright.tir.transform.kernels import map_kernels, thread_nest
+from tilewright.tir.walk import statements
+
+COPY = "ptx_cp_async_bulk_tensor"
+_asks = contains(annotated(PIPELINE_SPECIALISED))
+_REGISTERS, _MOST_REGISTERS, _LEAST = 65536, 240, 40
+"""Of a processor; of a thread that takes more (255, less some in multiples of 8); of a producer."""
+
+
+class SpecialisePipeline(FunctionTransform):
+    """Rewrite pipelines that ask for it; runs after blocks are gone, with threads on top."""
+
+    def transform_function(self, func: PrimFunc) -> PrimFunc:
+        """Rewrite one function."""
+        if not _asks(func.body):
+            return func
+        analyzer, effects = function_analyzer(func), EffectTable(func)
+        made = map_kernels(func, lambda kernel: _specialised(kernel, analyzer, effects))
+        if _asks(made.body):
+            raise LowerError(f"{PIPELINE_SPECIALISED} is of loops in kernels, below their threads")
+        return made
+
+
+def registers(consumers: int) -> tuple[int, int, int] | None:
+    """Return a producer's, a consumer's and at the launch anybody's registers.
+
+    ``None`` if all have enough anyway.
+    """
+    if consumers < 2:
+        return None
+    each = _REGISTERS // ((consumers + 1) * WARPGROUP_SIZE) // 8 * 8
+    most = (each * (consumers + 1) - _LEAST) // consumers // 8 * 8
+    return _LEAST, min(most, _MOST_REGISTERS), each
+
+
+def _specialised(kernel: For, analyzer: Analyzer, effects: EffectTable) -> Stmt:
+    loops, body = thread_nest(kernel)
+    found = [
+        s for s in statements(body) if type(s) is For and PIPELINE_SPECIALISED in s.annotations
+    ]
+    if not found:
+        return kernel
+    if len(found) > 1:
+        raise LowerError(f"a kernel has one loop with {PIPELINE_SPECIALISED}, not {len(found)}")
+    by_tag = {loop.thread: loop for loop in loops}
+    lanes, groups = by_tag.get("threadIdx.x"), by_tag.get("threadIdx.y")
+    consumers = None if groups is None else as_int(groups.extent)
+    if (
+        lanes is None or groups is None or consumers is None or "threadIdx.z" in by_tag
+        or as_int(lanes.extent) != WARPGROUP_SIZE
+    ):  # fmt: skip
+        raise LowerError(
+            f"{PIPELINE_SPECIALISED}: a block's threads are warpgroups along threadIdx.y, of "
+            f"{WARPGROUP_SIZE} threads along threadIdx.x"
+        )
+    for loop in loops:
+        bind_loop(analyzer, loop)
+    build = _Roles(found[0], lanes.loop_var, groups.loop_var, consumers, analyzer, effects).build
+    body = _for_consumers(body, found[0], groups.loop_var < consumers, build)
+    for loop in reversed(loops):
+        more = loop.extent + 1 if loop is groups else loop.extent
+        body = loop.replace(extent=analyzer.simplify(more), body=body)
+    return body
+
+
+def _for_consumers(stmt: Any, loop: For, condition: Expr, build: Callable[[], Stmt]) -> Stmt:
+    """Put all but the loop under a condition."""
+    if stmt is loop:
+        return build()
+    if all(item is not loop for item in statements(stmt)):
+        return IfThenElse(condition, stmt)
+    if isinstance(stmt, SeqStmt):
+        return seq(_for_consumers(item, loop, condition, build) for item in stmt.stmts)
+    if isinstance(stmt, (Allocate, DeclBuffer, AttrStmt)):
+        made: Stmt = stmt.replace(body=_for_consumers(stmt.body, loop, condition, build))
+        return made
+    raise LowerError(
+        f"{PIPELINE_SPECIALISED}: the loop on {loop.loop_var.name} is inside of a "
+        f"{type(stmt).__name__}; all threads of the block run it once"
+    )
+
+
+class _Roles:
+    """Builds what stands for the loop."""
+
+    def __init__(
+        self,
+        loop: For,
+        lane: Var,
+        group: Var,
+        consumers: int,
+        analyzer: Analyzer,
+        effects: EffectTable,
+    ) -> None:
+        self.loop, self.lane, self.group, self.consumers = loop, lane, group, consumers
+        self.analyzer = analyzer
+        with inside_loop(analyzer, loop):
+            self.pipeline = Pipeline(loop, analyzer, effects)
+            self.pipeline.check()
+        ordered = sorted(self.pipeline.staged_stmts, key=lambda item: item.order)
+        self.copies = [item for item in ordered if _calls(item.stmt)]
+        self.work = [item for item in ordered if item not in self.copies and not item.started]
+        self.waits = [item for item in ordered if item.started]
+        written = {data for item in self.copies for data in effects.of(item.stmt).writes}
+        counts = {self.pipeline.versions.get(data, 0) for data in written}
+        if len(counts) != 1 or min(counts) < 2 or not self.work:
+            raise LowerError(
+                f"loop {loop.loop_var.name}: {PIPELINE_SPECIALISED}: the loop copies boxes to "
+                "buffers of its own, which have equally many versions, two or more; got "
+                f"{sorted(counts)}"
+            )
+        if any(effects.of(item.stmt).writes - written for item in self.copies):
+            raise LowerError(f"loop {loop.loop_var.name}: a producer does nothing but copy")
+        (self.stages,) = counts
+        self.full, self.empty = (
+            Buffer(name, (const(self.stages),), "uint64", scope="shared")
+            for name in ("full", "empty")
+        )
+
+    def build(self) -> Stmt:
+        """Barriers, the two roles, and the end of the barriers."""
+        old = {
+            item.buffer: self.pipeline.versioned(item.buffer) for item in self.pipeline.allocations
+        }
+        self.buffers = old
+        first = and_(EQ(self.group, const(0)), EQ(self.lane, const(0)))
+        sync = Evaluate(call("storage_sync", StringImm("shared"), dtype="void"))
+        roles = IfThenElse(EQ(self.group, const(self.consumers)), self.producer(), self.consumer())
+        made: Stmt = seq(
+            IfThenElse(first, seq(*self.each(self.begin), _op("ptx_fence_barrier_init"))),
+            sync,
+            AttrStmt(None, MEMORY_BARRIERS, const(1), roles),
+            sync,
+            IfThenElse(first, seq(*self.each(self.end))),
+        )
+        for buffer in (self.full, self.empty):
+            made = Allocate(buffer, made)
+        for item in reversed(self.pipeline.allocations):
+            made = Allocate(old[item.buffer], made, item.annotations)
+        return made
+
+    def each(self, function: Callable[[Expr], Stmt]) -> list[Stmt]:
+        """One loop over the stages."""
+        stage = Var("stage", "int64")
+        return [For(stage, const(0), const(self.stages), SERIAL, function(stage))]
+
+    def begin(self, stage: Expr) -> Stmt:
+        """A stage is full when the thread that copies has said how much comes, and it came."""
+        warps = self.consumers * WARPGROUP_SIZE // WARP_SIZE
+        init = "ptx_init_barrier_thread_count"
+        return seq(
+            _op(init, _at(self.full, stage), const(1)),
+            _op(init, _at(self.empty, stage), const(warps)),
+        )
+
+    def end(self, stage: Expr) -> Stmt:
+        """The memory of barriers may become something else."""
+        return seq(
+            *(_op("ptx_invalidate_barrier", _at(item, stage)) for item in (self.full, self.empty))
+        )
+
+    def producer(self) -> Stmt:
+        """One thread starts all copies, as soon as there is room."""
+        k, stage, parity = self.counter()
+        arrived = sum(_bytes(item.stmt) for item in self.copies)
+        body = seq(
+            _op("ptx_wait_barrier", _at(self.empty, stage), const(1) - parity),
+            _op("ptx_arrive_barrier_expect_tx", _at(self.full, stage), const(arrived)),
+            *(_Tells(_at(self.full, stage)).visit(self.instance(item, k)) for item in self.copies),
+        )
+        loop = For(k, const(0, k.dtype), self.loop.extent, SERIAL, body)
+        return seq(self.take(0, 0), IfThenElse(EQ(self.lane, const(0)), loop), self.take(2, 1))
+
+    def consumer(self) -> Stmt:
+        """All warps of the other warpgroups compute what has come."""
+        k, stage, parity = self.counter()
+        arrive = _op("ptx_arrive_barrier", _at(self.empty, stage))
+        one_of_warp = EQ(floormod(self.lane, const(WARP_SIZE)), const(0))
+        body = [
+            _op("ptx_wait_barrier", _at(self.full, stage), parity),
+            *(self.instance(item, k) for item in self.work),
+        ]
+        after: list[Stmt] = []
+        if self.waits:
+            before = floormod(k - 1, const(self.stages, k.dtype))
+            arrive = _op("ptx_arrive_barrier", _at(self.empty, before))
+            one_of_warp = and_(k >= 1, one_of_warp)
+            body.append(_op("ptx_wgmma_wait_group", const(1)))
+            after.append(_op("ptx_wgmma_wait_group", const(0)))
+        body.append(IfThenElse(one_of_warp, arrive))
+        loop = For(k, const(0, k.dtype), self.loop.extent, SERIAL, seq(*body))
+        return seq(self.take(1, 1), loop, *after, self.take(2, 0))
+
+    def take(self, which: int, increase: int) -> Stmt:
+        """Give registers back, or take more: as many as ``registers`` says at a position."""
+        counts = registers(self.consumers)
+        if counts is None:
+            return seq()
+        return _op("ptx_setmaxnreg", const(counts[which]), const(increase))
+
+    def counter(self) -> tuple[Var, Expr, Expr]:
+        """A loop variable, its stage, and the parity of the stage's phase."""
+        k = Var(self.loop.loop_var.name, self.loop.loop_var.dtype)
+        stages = const(self.stages, k.dtype)
+        return k, floormod(k, stages), floormod(floordiv(k, stages), const(2, k.dtype))
+
+    def instance(self, staged: Staged, number: Expr) -> Stmt:
+        """A part for iteration ``number``, on its versions of the buffers."""
+        value = self.analyzer.simplify(self.loop.min + number)
+        stmt: Stmt = renew_definitions(staged.stmt, {self.loop.loop_var: value})
+        made: Stmt = Versions(self.buffers, number, self.analyzer).visit(stmt)
+        return made
+
+
+class _Tells(Mutator):
+    """Names the barrier that copies tell when they have arrived."""
+
+    def __init__(self, barrier: Expr) -> None:
+        self.barrier = barrier
+
+    def visit_Call(self, node: Call) -> Expr:
+        if node.op.name != COPY:
+            return node
+        return Call.of_fields(node.op, (*node.args[:2], self.barrier, *node.args[3:]), node.dtype)
+
+
+def _at(buffer: Buffer, index: Expr) -> Expr:
+    return call("address_of", BufferLoad(buffer, (index,)))
+
+
+def _op(name: str, *args: Expr) -> Stmt:
+    return Evaluate(call(name, *args))
+
+
+def _calls(stmt: Node) -> list[Call]:
+    return [item for item in pre_order(stmt) if type(item) is Call and item.op.name == COPY]
+
+
+def _bytes(stmt: Any) -> int:
+    """Bytes that the copies of a statement bring: whole boxes, in all iterations."""
+    total = 0
+    for item in stmt.child_nodes() if isinstance(stmt, Stmt) else ():
+        if isinstance(item, Stmt):
+            total += _bytes(item)
+        else:
+            for one in _calls(item):
+                dtype = tile_at(one.args[0]).along.buffer.dtype
+                total += prod(box.box for box in tensor_box(one)) * dtypes.bytes_of(dtype)
+    if isinstance(stmt, For):
+        extent = as_int(stmt.extent)
+        if extent is None:
+            raise LowerError(f"loop {stmt.loop_var.name}: how many boxes it copies isn't known")
+        total *= extent
+    if isinstance(stmt, IfThenElse) and total:
+        raise LowerError("a copy under a condition brings a number of bytes that isn't known")
+    return total
