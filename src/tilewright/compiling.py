@@ -18,7 +18,7 @@ from tilewright.ir import IRModule
 from tilewright.meta_schedule.database import Database, MemoryDatabase, is_url, open_place
 from tilewright.meta_schedule.passes import MetaScheduleApplyDatabase
 from tilewright.meta_schedule.tir_integration import tune_tir
-from tilewright.relax import Executable, Function, GraphFunction, build
+from tilewright.relax import Executable, Function, build
 from tilewright.relax.frontend import nn
 from tilewright.relax.frontend.nn.by_example import export_by_example
 from tilewright.relax.frontend.onnx import from_onnx, load_model
@@ -49,7 +49,8 @@ class CompiledModel(Executable):
             planned=executable._planned,
         )
         self._calling = calling
-        self._main: GraphFunction = self["main"]
+        # What a model is called with has been put in order when the graph is called.
+        self._run = self["main"].by_position
 
     def __reduce__(self) -> tuple[object, ...]:
         plain = Executable(self.module, list(self.signatures.values()), self.target)
@@ -61,7 +62,7 @@ class CompiledModel(Executable):
         Raises ``RunError`` for inputs of another structure than those that it was compiled for;
         wrong types and shapes are ``TypeError`` and ``ValueError``, which name the input.
         """
-        return self._calling(self._main, args, kwargs)
+        return self._calling(self._run, args, kwargs)
 
 
 def compile(

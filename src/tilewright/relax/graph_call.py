@@ -175,9 +175,10 @@ class GraphFunction:
         self._call = call
         self._names = [name for name, _ in parameters_of(signature)]
         explain = _Explanation(signature, call, device)
-        self._run = _straight_line(signature, call, explain, device)
+        self.by_position = _straight_line(signature, call, explain, device)
+        """The graph as a plain function, for callers that have all inputs in order."""
         if any(signature.objects):
-            self._run = _knowing_objects(signature, self._run, device)
+            self.by_position = _knowing_objects(signature, self.by_position, device)
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
         """Run the graph; inputs may be given by name.
@@ -187,7 +188,7 @@ class GraphFunction:
         """
         if named or len(inputs) != len(self._names):
             inputs = self._in_order(inputs, named)
-        return self._run(*inputs)
+        return self.by_position(*inputs)
 
     def _in_order(self, inputs: Sequence[object], named: dict[str, object]) -> tuple[object, ...]:
         names = self._names

@@ -132,6 +132,9 @@ class Calling:
         self._single = self._out_spec.is_leaf()
         children = () if self._single else self._out_spec.children()
         self._plain_tuple = self._out_spec.type is tuple and all(c.is_leaf() for c in children)
+        changed = self._cuts or self._complex_outputs or self._written or self._outputs is not None
+        # The graph's results are the model's: small models pay for each question asked.
+        self._as_given = not changed and (self._single or self._plain_tuple)
         # By keyword too what was given by position: inputs are named after the model's parameters.
         self._names = [spec.arg.name for spec in user] if flat else []
 
@@ -145,11 +148,14 @@ class Calling:
             args = self._leaves(args, kwargs)
         if self._state:
             args = (*args, *self._state.values())
-        # DLPack doesn't say of memory, such as a conjugate's imaginary part, that it is negated.
-        passed: Sequence[Any] = [
-            arg.resolve_neg() if isinstance(arg, self._tensor) and arg.is_neg() else arg
-            for arg in args
-        ]
+        passed: Sequence[Any] = args
+        for arg in args:
+            # DLPack doesn't say of memory, as a conjugate's imaginary part, that it is negated.
+            if isinstance(arg, self._tensor) and arg.is_neg():
+                passed = [
+                    item.resolve_neg() if isinstance(item, self._tensor) else item for item in args
+                ]
+                break
         if self._complex_inputs:
             passed = self._as_real(passed)
         try:
@@ -159,6 +165,8 @@ class Calling:
             if compact is None:
                 raise
             results = run(*compact)
+        if self._as_given:
+            return results[0] if self._single else results
         if self._cuts:
             results = self._cut(list(results))
         if self._complex_outputs:
