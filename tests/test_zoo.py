@@ -42,6 +42,7 @@ def test_page_tells_what_is_right_how_fast_and_what_fails() -> None:
             "inductor": {"difference": 1e-7, "seconds": 2e-3, "build_seconds": 9.0},
             "export": {"difference": 2e-6, "seconds": 1e-3, "build_seconds": 1.25},
             "compile": {"difference": 3e-4, "build_seconds": 1.0},
+            "frozen": {"difference": 1e-6, "seconds": 8e-4, "build_seconds": 1.5},
         },
         "transformers:bert": {
             "symbolic": {"difference": 0.0, "seconds": 3e-3, "static_seconds": 2e-3}
@@ -53,9 +54,18 @@ def test_page_tells_what_is_right_how_fast_and_what_fails() -> None:
     assert row in text
     assert "| `bert` (transformers) | 2 | 3 | 1.50 |" in text
     assert "\n1 of 1 right, 1.50 times as long as with known sizes (geometric mean of 1)" in text
+    assert "| `mlp` (handmade) | 2 | 0.8 | 2.50 | 1.5 / 9.0 |" in text
+    assert "- frozen: 1 of 1 right, 5.00 times as fast as eager" in text
     assert "- export: 1 of 2 right, 4.00 times as fast as eager" in text
     assert "- `handmade:gcn`, export: ImportModelError: no operator\n" in text
     assert "- `handmade:mlp`, compile: differs by 3.0e-04" in text
+
+
+def test_each_way_gives_pytorch_s_results() -> None:
+    for way in judge.WAYS:
+        if way != "inductor":  # which takes a compiler of C++
+            assert judge._answer(MLP, way, 1, timed=False)["difference"] <= judge.LIMIT, way
+    assert set(judge.USUAL) == {*judge.WAYS} - {"frozen"}
 
 
 def test_symbolic_sizes_are_compared_with_known_ones() -> None:

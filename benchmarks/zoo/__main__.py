@@ -2,7 +2,8 @@
 
 Each architecture of ``zoo/families.py`` goes through ``tilewright.compile`` and ``torch.compile``,
 is compared with PyTorch and timed against eager and inductor, each in a process of its own. What is
-in the results already isn't run again, so a long run can be ended and continued. It needs
+in the results already isn't run again, so a long run can be ended and continued. Inductor is
+frozen; ``--ways inductor,frozen`` compares it with our backend when that is frozen too. It needs
 ``torchvision``, ``timm``, ``transformers`` and ``diffusers``.
 """
 
@@ -19,7 +20,7 @@ from typing import Any
 from benchmarks import table
 from benchmarks.zoo.build import torchvision
 from benchmarks.zoo.families import ENTRIES, SYMBOLIC_NAMES
-from benchmarks.zoo.judge import SYMBOLIC, WAYS, judge
+from benchmarks.zoo.judge import SYMBOLIC, USUAL, WAYS, judge
 from benchmarks.zoo.page import key, render, right
 
 
@@ -27,8 +28,11 @@ def main(arguments: list[str] | None = None) -> int:
     """Run it; the exit status is 1 if one of ours fails."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.zoo", description=__doc__)
     parser.add_argument("--only", default="", help="architectures whose names match this pattern")
+    known_ways = (*WAYS, SYMBOLIC)
     parser.add_argument(
-        "--ways", default=",".join((*WAYS, SYMBOLIC)), help="which of them, with commas"
+        "--ways",
+        default=",".join((*USUAL, SYMBOLIC)),
+        help=f"with commas, of {', '.join(known_ways)}; all but frozen",
     )
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=300.0, help="longest time for each")
@@ -39,7 +43,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--page", type=Path, help="write the page of results")
     options = parser.parse_args(arguments)
     ways = options.ways.split(",")
-    known_ways = (*WAYS, SYMBOLIC)
     if unknown := set(ways) - set(known_ways):
         parser.error(f"no way {', '.join(sorted(unknown))}; there are: {', '.join(known_ways)}")
     results: dict[str, dict[str, Any]] = {}
@@ -62,7 +65,7 @@ def main(arguments: list[str] | None = None) -> int:
             ):
                 mine[way] = judge(entry, way, options.threads, options.seconds, not options.untimed)
                 _save(options.results, results)
-            failed += way in ("export", "compile", SYMBOLIC) and not right(mine[way])
+            failed += way in ("export", "compile", "frozen", SYMBOLIC) and not right(mine[way])
             if not right(mine[way]):
                 error = mine[way].get("error") or f"differs by {mine[way]['difference']}"
                 print(f"{key(entry)} {way}: {error.splitlines()[0][:240]}", flush=True)

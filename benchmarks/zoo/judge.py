@@ -46,6 +46,14 @@ def _compile(model: nn.Module, inputs: Inputs) -> Forward:
     return compiled
 
 
+def _frozen(model: nn.Module, inputs: Inputs) -> Forward:
+    import tilewright
+
+    torch._dynamo.reset()
+    compiled: Forward = tilewright.torch.compile(model, freezing=True)
+    return compiled
+
+
 def _inductor(model: nn.Module, inputs: Inputs) -> Forward:
     import torch._inductor.config as inductor
 
@@ -60,7 +68,11 @@ WAYS: dict[str, Callable[[nn.Module, Inputs], Forward]] = {
     "export": _export,
     "compile": _compile,
     "inductor": _inductor,
+    "frozen": _frozen,
 }
+
+USUAL = tuple(way for way in WAYS if way != "frozen")
+"""The ways of a run that doesn't say which."""
 
 SYMBOLIC = "symbolic"
 """The way of models whose batch and length, or height and width, come with the call."""

@@ -48,7 +48,7 @@ def render(results: Results, machine: str, command: str) -> str:
         lines += [f"## {family.capitalize()}", "", *_TABLE]
         lines += [_row(entry, results[key(entry)]) for entry in shown if entry.family == family]
         lines.append("")
-    lines += _symbolic(shown, results)
+    lines += [*_frozen(shown, results), *_symbolic(shown, results)]
     faults = [
         f"- `{key(entry)}`, {way}: {_first_line(answer)}"
         for entry in shown
@@ -65,6 +65,31 @@ _TABLE = (
     " | difference | build |",
     "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
 )
+
+
+def _frozen(shown: list[Entry], results: Results) -> list[str]:
+    """Our backend with parameters as constants next to inductor, which has them so, too."""
+    rows = []
+    for entry in shown:
+        ways = results[key(entry)]
+        if "frozen" in ways:
+            pair = [ways.get("inductor"), ways["frozen"]]
+            cells = [f"`{entry.name}` ({entry.library})", *map(_ms, pair), _ratio(*pair)]
+            cells.append(" / ".join(map(_build, reversed(pair))))
+            rows.append(f"| {' | '.join(cells)} |")
+    if not rows:
+        return []
+    return [
+        "## Frozen",
+        "",
+        '`torch.compile(model, backend="tilewright", options={"freezing": True})`: parameters are'
+        " constants, as they are for inductor.",
+        "",
+        "| architecture | inductor | frozen | inductor / frozen | build (frozen / inductor) |",
+        "| --- | --- | --- | --- | --- |",
+        *rows,
+        "",
+    ]
 
 
 def _symbolic(shown: list[Entry], results: Results) -> list[str]:
@@ -152,7 +177,7 @@ def _ratio(peer: Mapping[str, Any] | None, ours: Mapping[str, Any] | None) -> st
 
 def _summary(shown: list[Entry], results: Results) -> list[str]:
     lines = []
-    for way in ("export", "compile", "inductor"):
+    for way in ("export", "compile", "frozen", "inductor"):
         answers = [results[key(entry)][way] for entry in shown if way in results[key(entry)]]
         if not answers:
             continue
