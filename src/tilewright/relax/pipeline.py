@@ -35,6 +35,7 @@ from tilewright.relax.transform import (
     ReshapeLater,
     SelectConvAlgorithm,
     SelectConvLayout,
+    SplitBatch,
     SplitLayoutRewritePreproc,
     StaticPlanBlockMemory,
 )
@@ -141,6 +142,8 @@ def _zero(target: Target | None) -> Pass:
             simplify(target),
             # Chooses for groups of convolutions; an algorithm is for either layout.
             SelectConvLayout(target),
+            # Sizes are those of the layout; algorithms are for what is left of a batch.
+            SplitBatch(target),
             SelectConvAlgorithm(target),
             *_fused(),
             # Goes by all calls of the functions that there are in the end.
