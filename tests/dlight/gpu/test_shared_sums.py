@@ -46,8 +46,8 @@ def parts(func: PrimFunc, target: Target) -> list[int]:
 def short_sums_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Divide what is small enough to be simulated."""
     where = "tilewright.scheduling.gpu.shared_sums"
-    monkeypatch.setattr(f"{where}._LAUNCH_CLOCKS", -1e9)
-    monkeypatch.setattr(f"{where}._SHORTEST", 64)
+    monkeypatch.setattr(f"{where}.LAUNCH_CLOCKS", -1e9)
+    monkeypatch.setattr(f"{where}.SHORTEST", 64)
 
 
 @few(

@@ -7,8 +7,9 @@ bits); what follows for each result is computed as results are written.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Any, NamedTuple
 
 from tilewright.ir import dtypes, pass_option, pre_order
 from tilewright.scheduling import (
@@ -20,21 +21,24 @@ from tilewright.scheduling import (
 )
 from tilewright.scheduling.gpu import (
     AHEAD,
+    Grid,
     MatrixForm,
+    Ranked,
+    Sizes,
+    Tile,
     bring_into_form,
-    extents_of,
     first_lowered,
     limits_of,
     matrix_form_of,
     part_options,
-    rank_tensor_core_tiles,
-    rank_tiles,
-    rank_warpgroup_tiles,
     schedule_rest,
     schedule_tensor_core_tiles,
     schedule_tiles,
     schedule_warpgroup_tiles,
+    simt_tiles,
     split_sums,
+    tensor_core_tiles,
+    warpgroup_tiles,
     why_not_tensor_cores,
     why_not_warpgroups,
 )
@@ -50,6 +54,7 @@ TENSOR_MAPS = pass_option(
     False,
     "Whether products on Hopper copy their operands by tensor maps (TMA), where these can.",
 )
+_NOT_TOLD = ("main", "tile", "limits")
 _LONGEST = 1 << 12
 """Nodes of another block's formula: each primitive looks at all of them."""
 _ATTEMPTS = 3
@@ -125,21 +130,32 @@ def tiled(
     Tiles for tensor cores come first, where they have the operands' dtype.
     """
 
-    def schedule(attempt: Schedule, tile: Callable[[Schedule], None]) -> None:
+    def schedule(attempt: Schedule, way: _Way) -> None:
         bring_into_form(attempt, found.main, form)
-        tile(attempt)
+        way.schedule(attempt)
         schedule_rest(attempt, target)
+        way.grid.apply(attempt, way.tile)
 
-    ways = ((name, partial(schedule, tile=t)) for name, t in _ways(sch, found, form, target))
+    ways = ((way, partial(schedule, way=way)) for way in _ways(sch, found, form, target))
     return first_lowered(sch, ways, target, "no tile fits the GPU")
 
 
-def _ways(
-    sch: Schedule, found: Contraction, form: MatrixForm, target: Target
-) -> Iterator[tuple[str, Callable[[Schedule], None]]]:
-    """Yield ways to schedule a product in matrix form, by name, the best first."""
+class _Way(NamedTuple):
+    """A tile, the grid for it, and what schedules it."""
+
+    tile: Tile
+    grid: Grid
+    schedule: partial[None]
+
+    def __str__(self) -> str:
+        options = {k: v for k, v in self.schedule.keywords.items() if k not in _NOT_TOLD}
+        return f"{self.tile}, {self.grid}, {options}"
+
+
+def _ways(sch: Schedule, found: Contraction, form: MatrixForm, target: Target) -> Iterator[_Way]:
+    """Yield ways to schedule a product in matrix form, the best first."""
     limits, name, main = limits_of(target), found.block.name, found.main
-    m, n, batch = (extents_of(found.block, form, role) for role in "mnb")
+    sizes = Sizes.of(found, form)
     size = max(dtypes.bytes_of(load.buffer.dtype) for load in found.loads)
     lacking = why_not_tensor_cores(sch, main, target)
     cores = () if lacking else (True, False)
@@ -147,35 +163,45 @@ def _ways(
         if not on_cores:
             break
         yield from _warpgroup_ways(sch, found, form, target)
-        tiles = rank_tensor_core_tiles(m, n, batch, target, size)
-        for tile in sch.choices.preferring(f"{name}.tensor_core_tile", tiles)[:_ATTEMPTS]:
+        tiles = tensor_core_tiles(sizes, target, size)
+        for tile, grid in _in_turn(sch, name, "tensor_core_tile", tiles):
             for ahead in sch.choices.preferring(f"{name}.ahead", AHEAD):
                 schedule = partial(
                     schedule_tensor_core_tiles, main=main, tile=tile, limits=limits, ahead=ahead
                 )
-                yield f"{tile} on tensor cores, {ahead}", schedule
-    plain = rank_tiles(m, n, batch, limits, size)
-    for choice in sch.choices.preferring(f"{name}.tile", plain)[:_ATTEMPTS]:
+                yield _Way(tile, grid, schedule)
+    plain = simt_tiles(sizes, target, size)
+    for choice, grid in _in_turn(sch, name, "tile", plain):
         for staged in sch.choices.preferring(f"{name}.staged", (True, False)):
-            yield (
-                f"{choice}",
-                partial(schedule_tiles, main=main, tile=choice, limits=limits, staged=staged),
-            )
+            schedule = partial(schedule_tiles, main=main, tile=choice, limits=limits, staged=staged)
+            yield _Way(choice, grid, schedule)
+
+
+def _in_turn(
+    sch: Schedule, name: str, key: str, tiles: Sequence[Ranked[Any]], *others: None
+) -> Iterator[tuple[Any, Grid]]:
+    """Yield tiles and their grids, the best first; a search may prefer others."""
+    grids = {item.tile: item.grids for item in tiles}
+    for tile in sch.choices.preferring(f"{name}.{key}", [*grids, *others])[:_ATTEMPTS]:
+        options = sch.choices.preferring(f"{name}.{key}.grid", grids.get(tile, [Grid()]))
+        # One block for each tile is possible where any grid is.
+        for grid in options[: options.index(Grid()) + 1]:
+            yield tile, grid
 
 
 def _warpgroup_ways(
     sch: Schedule, found: Contraction, form: MatrixForm, target: Target
-) -> Iterator[tuple[str, Callable[[Schedule], None]]]:
+) -> Iterator[_Way]:
     """Yield ways on Hopper's warpgroups, the best first."""
     name, main = found.block.name, found.main
     if why := why_not_warpgroups(sch, main, target):
         logger.debug("%s: %s", sch.choices.function, why)
         return
-    m, n, batch = (extents_of(found.block, form, role) for role in "mnb")
+    sizes = Sizes.of(found, form)
     size = dtypes.bytes_of(found.loads[0].buffer.dtype)
-    tiles = rank_warpgroup_tiles(m, n, batch, target, size)
+    tiles = warpgroup_tiles(sizes, target, size)
     options = (True, False) if TENSOR_MAPS.value() else (False, True)
-    for tile in sch.choices.preferring(f"{name}.warpgroup_tile", (*tiles, None))[:_ATTEMPTS]:
+    for tile, grid in _in_turn(sch, name, "warpgroup_tile", tiles, None):
         if tile is None:
             return
         for maps in sch.choices.preferring(f"{name}.tensor_maps", options):
@@ -186,4 +212,5 @@ def _warpgroup_ways(
                 limits=limits_of(target),
                 tensor_maps=maps,
             )
-            yield f"{tile} on warpgroups{', by tensor maps' if maps else ''}", schedule
+            # What fetches operands for others goes through the steps of one tile only.
+            yield _Way(tile, Grid() if maps else grid, schedule)

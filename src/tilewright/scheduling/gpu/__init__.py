@@ -3,7 +3,8 @@
 ``elementwise`` and ``reduction`` schedule blocks of known form, ``binding`` nests of any other;
 ``alone`` makes kernels of what isn't in blocks, ``scratch`` places memory that blocks allocate.
 ``vector_sums`` schedules reductions and matrix-vector products by vectors, ``rows`` chains over the
-same rows, ``matrix_form`` and ``simt_tile`` products of matrices.
+same rows, ``matrix_form`` and ``simt_tile`` products of matrices; ``grids`` and ``tile_streams``
+say which tiles a block computes.
 """
 
 from __future__ import annotations
@@ -22,6 +23,15 @@ from tilewright.scheduling.gpu.binding import (
 )
 from tilewright.scheduling.gpu.block import schedule_block, schedule_rest
 from tilewright.scheduling.gpu.elementwise import VECTOR_BYTES, schedule_injective
+from tilewright.scheduling.gpu.grids import (
+    Grid,
+    Ranked,
+    Sizes,
+    Tile,
+    simt_tiles,
+    tensor_core_tiles,
+    warpgroup_tiles,
+)
 from tilewright.scheduling.gpu.limits import GPULimits, limits_of
 from tilewright.scheduling.gpu.lowering import first_lowered, why_not_lowered
 from tilewright.scheduling.gpu.matrix_form import (
@@ -64,6 +74,13 @@ from tilewright.scheduling.gpu.warpgroup_tile import (
 )
 
 __all__ = [
+    "Grid",
+    "Sizes",
+    "Tile",
+    "Ranked",
+    "simt_tiles",
+    "tensor_core_tiles",
+    "warpgroup_tiles",
     "WarpgroupTile",
     "rank_warpgroup_tiles",
     "schedule_warpgroup_tiles",

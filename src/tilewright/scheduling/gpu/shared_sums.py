@@ -6,38 +6,37 @@
                                         sums[b, m, n]     = sum over s of parts, and what follows
 
 The product of the parts is a batch of products, which any tile computes; a second, small kernel
-adds the parts up. That is worth it where tiles are fewer than processors: estimated, in clocks.
+adds the parts up. That is worth it where tiles are fewer than processors: estimated, in clocks,
+beside other grids of the product itself (``grids``).
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 from tilewright.ir import dtypes
 from tilewright.scheduling.contraction import Contraction, contraction_of, longest
 from tilewright.scheduling.gpu import roofs
+from tilewright.scheduling.gpu.grids import (
+    LAUNCH_CLOCKS,
+    SHORTEST,
+    Ranked,
+    Sizes,
+    simt_tiles,
+    tensor_core_tiles,
+    warpgroup_tiles,
+)
 from tilewright.scheduling.gpu.limits import limits_of
 from tilewright.scheduling.gpu.matrix_form import MatrixForm, extents_of
 from tilewright.scheduling.gpu.reduction import bind_shared, shapes_of
-from tilewright.scheduling.gpu.simt_tile import rank_tiles, simt_clocks
-from tilewright.scheduling.gpu.tensor_core_tile import (
-    rank_tensor_core_tiles,
-    tensor_core_clocks,
-    why_not_tensor_cores,
-)
-from tilewright.scheduling.gpu.warpgroup_tile import (
-    rank_warpgroup_tiles,
-    warpgroup_clocks,
-    why_not_warpgroups,
-)
+from tilewright.scheduling.gpu.tensor_core_tile import why_not_tensor_cores
+from tilewright.scheduling.gpu.warpgroup_tile import why_not_warpgroups
 from tilewright.scheduling.rule import NotApplicable
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir.schedule import Schedule, others_after
 
 _PARTS = (1, 2, 4, 8, 16)
-_SHORTEST = 256
-"""Elements that a part adds up, at least: some steps of a pipeline."""
-_LAUNCH_CLOCKS = 5000.0
-"""What one more kernel takes to start and to drain."""
 
 
 def part_options(sch: Schedule, found: Contraction, form: MatrixForm, target: Target) -> list[int]:
@@ -52,38 +51,33 @@ def part_options(sch: Schedule, found: Contraction, form: MatrixForm, target: Ta
         parts
         for parts in _PARTS
         if parts == 1
-        or (length.extent % (parts * unit) == 0 and length.extent // parts >= _SHORTEST)
+        or (length.extent % (parts * unit) == 0 and length.extent // parts >= SHORTEST)
     ]
     m, n, batch, k = (size or 1 for size in sizes)
 
     def clocks(parts: int) -> float:
-        own = _clocks_per_step(sch, found, m, n, batch * parts, target) * k / parts
         if parts == 1:
-            return own
+            return _clocks(sch, found, Sizes.of(found, form), target)
+        own = _clocks(sch, found, Sizes(m, n, batch * parts, None), target) * k / parts
         moved = 2 * parts * m * n * batch * dtypes.bytes_of(found.store.buffer.dtype)
         processors = limits_of(target).processors
-        return own + moved / (roofs.L2_BYTES_PER_CLOCK * processors) + _LAUNCH_CLOCKS
+        return own + moved / (roofs.L2_BYTES_PER_CLOCK * processors) + LAUNCH_CLOCKS
 
     best = min(fitting, key=clocks)
     return sch.choices.preferring(f"{found.block.name}.parts", others_after(best, fitting))
 
 
-def _clocks_per_step(
-    sch: Schedule, found: Contraction, m: int, n: int, batch: int, target: Target
-) -> float:
-    """Clocks of the best tile for each element that is summed over."""
+def _clocks(sch: Schedule, found: Contraction, sizes: Sizes, target: Target) -> float:
+    """Clocks of the best tile in its best grid; for each step if ``sizes`` have no depth."""
     size = max(dtypes.bytes_of(load.buffer.dtype) for load in found.loads)
+    ranked: list[Ranked[Any]] = []
     if not why_not_warpgroups(sch, found.main, target):
-        wide = rank_warpgroup_tiles(m, n, batch, target, size)
-        if wide:
-            return warpgroup_clocks(wide[0], m, n, batch, target, size)
-    if not why_not_tensor_cores(sch, found.main, target):
-        tiles = rank_tensor_core_tiles(m, n, batch, target, size)
-        if tiles:
-            return tensor_core_clocks(tiles[0], m, n, batch, target, size)
-    limits = limits_of(target)
-    plain = rank_tiles(m, n, batch, limits, size)
-    return simt_clocks(plain[0], m, n, batch, limits) if plain else 0.0
+        ranked = warpgroup_tiles(sizes, target, size)
+    if not ranked and not why_not_tensor_cores(sch, found.main, target):
+        ranked = tensor_core_tiles(sizes, target, size)
+    if not ranked:
+        ranked = simt_tiles(sizes, target, size)
+    return ranked[0].clocks if ranked else 0.0
 
 
 def split_sums(

@@ -55,6 +55,11 @@ class SimtTile:
         return self.rows // self.own_rows, self.columns // self.own_columns
 
     @property
+    def thread_shape(self) -> tuple[int, int]:
+        """The same, as ``threadIdx.y`` and ``threadIdx.x``."""
+        return self.threads
+
+    @property
     def row_factors(self) -> tuple[int, int, int]:
         """Vectors of rows of a thread, threads along rows, rows of a vector."""
         vector = min(_VECTOR, self.own_rows)

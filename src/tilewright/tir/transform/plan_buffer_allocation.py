@@ -132,9 +132,10 @@ class _Finder:
         self.paths: dict[Buffer, tuple[Any, ...]] = {}
         self.of_data: dict[Var, Buffer] = {}
         self.block: Block | None = None  # the innermost around
-        self.conditional = False  # whether that block may not run
+        self.conditional = 0  # branches and predicates around that block
         self.effects: dict[Block, tuple[set[Buffer], set[Buffer]]] = {}
         self.conditions = 0  # branches and predicates around
+        self.settled: dict[Buffer, int] = {}  # those around the block that allocates
 
     def walk(self, node: Any, path: tuple[Any, ...], usable: int, resolved: int) -> None:
         """``path[:usable]`` may be entered; loops after ``path[:resolved]`` are undecided yet."""
@@ -177,8 +178,10 @@ class _Finder:
             usable += 1
         inside, resolved = (*path, block), len(path) + 1
         self.walk_all((*node.iter_values, node.predicate), inside, usable, resolved)
+        conditional = node.predicate is not TRUE
         for buffer in block.alloc_buffers:
             self.home[buffer] = resolved
+            self.settled[buffer] = self.conditions + conditional
             self.of_data[buffer.data] = buffer
         for match in block.match_buffers:
             # Where it begins may be read from memory.
@@ -188,9 +191,8 @@ class _Finder:
                 match.source.buffer.data, match.source.buffer
             )
         before = self.block, self.conditional
-        conditional = node.predicate is not TRUE
         self.conditions += conditional
-        self.block, self.conditional = block, self.conditions > 0
+        self.block, self.conditional = block, self.conditions
         for match in block.match_buffers:  # they are uses by this block
             self.walk(match.source.buffer, inside, usable, resolved)
         parts = (block.body,) if block.init is None else (block.init, block.body)
@@ -218,11 +220,7 @@ class _Finder:
 
     def surely_written(self, block: Block) -> set[Buffer]:
         """What each instance of a block writes whatever else happens, and does not read."""
-        if (
-            self.conditional
-            or block.init is not None
-            or any(item.kind != SPATIAL for item in block.iter_vars)
-        ):
+        if block.init is not None or any(item.kind != SPATIAL for item in block.iter_vars):
             return set()
         body = block.body
         while type(body) is For:
@@ -230,7 +228,10 @@ class _Finder:
         if type(body) is not BufferStore or body.buffer.data not in self.of_data:
             return set()
         pointers = {item.buffer.data for item in pre_order(body) if type(item) is BufferLoad}
-        return set() if body.buffer.data in pointers else {self.of_data[body.buffer.data]}
+        buffer = self.of_data[body.buffer.data]
+        # Where the block that allocates it doesn't run, there is no buffer.
+        may_not_run = self.conditional > self.settled.get(buffer, 0)
+        return set() if may_not_run or body.buffer.data in pointers else {buffer}
 
     def access(self, buffer: Buffer, path: tuple[Any, ...]) -> None:
         if buffer not in self.home:
