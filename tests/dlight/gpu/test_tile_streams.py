@@ -89,7 +89,7 @@ CASES: dict[str, tuple[str, tuple[int, int, int], Grid, dict[str, Any]]] = {
     "threads, in turn": ("threads", (40, 40, 20), Grid(3), {"dtype": "float32"}),
     "threads, divided": ("threads", (40, 40, 36), Grid(3, 4), {"dtype": "float32", "relu": True}),
     "warps, in turn": ("warps", (20, 40, 64), Grid(3), {"relu": True}),
-    "warps, divided": ("warps", (20, 40, 72), Grid(3, 4), {"relu": True}),
+    "warps, divided": ("warps", (20, 40, 96), Grid(3, 4), {"relu": True}),
     "warps, the last ones divided": ("warps", (48, 40, 64), Grid(4, 2), {"dtype": "bfloat16"}),
     "bytes, of batches": ("warps", (16, 40, 64), Grid(3, 4), {"dtype": "int8", "batch": 2}),
     "parts of one tile": ("warps", (10, 30, 128), Grid(3, 1), {}),
