@@ -9,6 +9,12 @@ from tilewright.tir.schedule.vocabulary import AccessKind, Annotation, BufferInd
 from typing import Any
 
 class PrimitiveMethods:
+    def accumulate_terms(
+        self,
+        block: BlockRV | str,
+    ) -> None:
+        """Add each term of what a reduction adds by itself, so that each is a multiply-add."""
+
     def add_unit_loop(
         self,
         block_or_loop: BlockRV | str | LoopRV,

@@ -74,7 +74,7 @@ from tilewright.dlight.cpu.contraction.register_tile import (
 from tilewright.dlight.cpu.contraction.sliding_window import window_of
 from tilewright.dlight.cpu.contraction.tile_order import order_of
 from tilewright.dlight.cpu.contraction.wider_copies import SMALL, WIDE, WIDENED_COPY
-from tilewright.ir import Var, as_int, dtypes, free_vars, uses_var
+from tilewright.ir import Mul, Var, as_int, dtypes, free_vars, uses_var
 from tilewright.scheduling import (
     Contraction,
     NotApplicable,
@@ -98,6 +98,7 @@ from tilewright.scheduling.cpu import (
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir import Buffer, BufferLoad
+from tilewright.tir.analysis.added_terms import added_value, most_terms
 from tilewright.tir.attrs import KEEP_WHOLE, OVERLAP_LAST, PREFETCH_DISTANCE, PREFETCH_NEXT
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
@@ -251,6 +252,7 @@ class _Tiling:
                 self._convert_panels(sch.get(panels).writes[0].buffer, at)
         self._fetch_ahead(at, reduce)
         self._unroll_steps(reduce)
+        self._accumulate_terms()
         if plan.overlapped:
             sch.annotate(at, OVERLAP_LAST, 1)
         outside = [fused, *outer[count:written]]
@@ -302,6 +304,17 @@ class _Tiling:
         if count > 1:
             _, step = self.sch.split(steps[0], [None, count])
             self.sch.unroll(step)
+
+    def _accumulate_terms(self) -> None:
+        """Add products of a sum one by one where enough others can go on meanwhile."""
+        tile, costs = self.plan.tile, self.target.costs
+        found = added_value(self.sch.get(self.main))
+        if found is None or found[0].dtype not in ("float32", "float64") or self.order.taps:
+            return
+        sums = tile.rows * -(-tile.columns // self._lanes())
+        enough = sums >= costs.multiply_adds * costs.multiply_add_latency
+        if enough and most_terms(found[1], Mul) > 1:
+            self.sch.accumulate_terms(self.main)
 
     def _fetch_ahead(self, at: LoopRV, steps: Sequence[LoopRV]) -> None:
         """Prefetch the next panel, or the rest of the current one if it is used only once."""
