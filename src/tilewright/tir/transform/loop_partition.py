@@ -274,12 +274,22 @@ class _Partitioner(StmtMutator):
     def _doubled(self, loop: For, tests: list[tuple[_Condition, Expr]]) -> Stmt:
         """The loop with its body twice, one of them for where the conditions hold throughout."""
         end = self._end(loop, tests)
+        if end is None:
+            with inside_loop(self.analyzer, loop):
+                return self._doubled_inside(loop, tests, None)
+        # That the loop runs at all needn't hold where the ends of both are computed.
+        count = self.analyzer.simplify(end - loop.min)
+        left = self.analyzer.simplify(loop.min + loop.extent - end)
         with inside_loop(self.analyzer, loop):
-            return self._doubled_inside(loop, tests, end)
+            return self._doubled_inside(loop, tests, (end, count, left))
 
     def _doubled_inside(
-        self, loop: For, tests: list[tuple[_Condition, Expr]], end: Expr | None
+        self,
+        loop: For,
+        tests: list[tuple[_Condition, Expr]],
+        ends: tuple[Expr, Expr, Expr] | None,
     ) -> Stmt:
+        """``ends``: where the first of two loops ends, and iterations of both; ``None``: one."""
         self.left -= 1
         full = and_(*(self.analyzer.simplify(least >= 0) for _, least in tests))
         holding = {id(condition.expr) for condition, _ in tests}
@@ -297,12 +307,12 @@ class _Partitioner(StmtMutator):
         if rest is loop.body:
             slow = self._smaller_tiles(loop.body, tests, slow)
         self.left += 1
-        if end is None:
+        if ends is None:
             return loop.replace(body=IfThenElse(full, fast, None if is_no_op(slow) else slow))
-        first = loop.replace(extent=self.analyzer.simplify(end - loop.min), body=fast)
+        end, count, left = ends
+        first = loop.replace(extent=count, body=fast)
         if is_no_op(slow):
             return first
-        left = self.analyzer.simplify(loop.min + loop.extent - end)
         kind = SERIAL if self.analyzer.can_prove(left <= 1) else loop.kind
         return seq(
             first, renew_definitions(loop.replace(min=end, extent=left, kind=kind, body=slow))

@@ -67,8 +67,11 @@ class _Rewriter(Mutator):
         return super().visit(node) if _has_division(node) else node
 
     def visit_For(self, node: For) -> For:
+        # What is known inside, that the loop runs at all, needn't hold where its ends are computed.
+        minimum, extent = self.visit(node.min), self.visit(node.extent)
         with inside_loop(self.analyzer, node):
-            return self.generic_visit(node)
+            body = self.visit(node.body)
+        return node.replace(min=minimum, extent=extent, body=body)
 
     def visit_FloorDiv(self, node: FloorDiv) -> Expr:
         return self._divide(node, "div")

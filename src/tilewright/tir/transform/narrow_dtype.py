@@ -238,13 +238,11 @@ class _Narrower(BufferMutator):
         wide = node.loop_var.dtype == INDEX and node.kind != PARALLEL
         minimum, extent = self.narrow(node.min), self.narrow(node.extent)
         end = self._fits(node.min + node.extent) if wide else False
+        if not wide or minimum is None or extent is None or not end:
+            minimum, extent = self.visit(node.min), self.visit(node.extent)
+            with inside_loop(self.analyzer, node):
+                return node.replace(min=minimum, extent=extent, body=self.visit(node.body))
         with inside_loop(self.analyzer, node):
-            if not wide or minimum is None or extent is None or not end:
-                return node.replace(
-                    min=self.visit(node.min),
-                    extent=self.visit(node.extent),
-                    body=self.visit(node.body),
-                )
             var = self.variables[node.loop_var] = Var(node.loop_var.name, NARROW)
             body = self.visit(node.body)
         return node.replace(loop_var=var, min=minimum, extent=extent, body=body)
