@@ -46,6 +46,7 @@ def test_values(n: Any) -> None:
     rng = np.random.default_rng(0)
     a, b = rng.standard_normal((2, 2, size, size), "float32")
     found = np.zeros((2, size, size), "float32")
-    driver.compile(IRModule({"main": func}), Target("native"))(a, b, found)
+    mod = dlight.default_schedule(Target("native"))(IRModule({"main": func}))
+    driver.compile(mod, Target("native"))(a, b, found)
     expected = (a[0] + 1j * a[1]).astype("complex128") @ (b[0] + 1j * b[1])
     np.testing.assert_allclose(found, [expected.real, expected.imag], rtol=1e-4, atol=1e-4)

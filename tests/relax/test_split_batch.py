@@ -139,6 +139,21 @@ def test_weights_of_the_call_other_layouts_and_unknown_batches_stay() -> None:
     assert split(mod) is mod
 
 
+def test_extents_that_depend_on_the_region_come_before_what_goes_by_them() -> None:
+    n = symbol("n")
+
+    def body(x):
+        builder = relax.BlockBuilder.current()
+        y = op.nn.max_pool2d(op.nn.relu(conv(x, 8, 1)), (8, 8), (8, 8))
+        kept = builder.match_cast(op.sum(y, (0, 1)), tensor((n, 2)))
+        ones = builder.emit(op.ones((n,), "float32"))
+        z = op.nn.max_pool2d(op.nn.relu(conv(x, 8, 1)), (8, 8), (8, 8))
+        return relax.Tuple((op.sum(z, (0,)), ones, kept))
+
+    found = parts(body, random(2, 1, 16, 16))
+    assert found["nn.conv2d"] == 4
+
+
 def test_rows_that_look_like_a_batch_are_no_images() -> None:
     """A result of the region that another one reads along another axis."""
 

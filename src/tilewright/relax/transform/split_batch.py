@@ -16,7 +16,7 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from tilewright.ir import IRModule, as_int, dtypes, pre_order, substitute
+from tilewright.ir import IRModule, Var, as_int, dtypes, free_vars, pre_order, substitute
 from tilewright.relax.branches import all_bindings
 from tilewright.relax.expr import (
     Binding,
@@ -25,6 +25,7 @@ from tilewright.relax.expr import (
     DataflowBlock,
     DataflowVar,
     Function,
+    MatchCast,
     RelaxCall,
     RelaxExpr,
     RelaxVar,
@@ -34,7 +35,7 @@ from tilewright.relax.expr import (
 from tilewright.relax.ops import concat, reshape, strided_slice
 from tilewright.relax.registry import RelaxOp
 from tilewright.relax.rewriter import FunctionRewriter, GraphPass
-from tilewright.relax.struct_info import TensorStructInfo
+from tilewright.relax.struct_info import TensorStructInfo, used_vars
 from tilewright.relax.transform.layout_rules import RULES, elementwise
 from tilewright.target import Target
 
@@ -67,7 +68,7 @@ class _Plan:
     region: Sequence[VarBinding]
     sources: Sequence[RelaxVar]
     results: Sequence[RelaxVar]
-    late: frozenset[RelaxVar]
+    late: frozenset[RelaxVar | Var]
     """What depends on results, or comes after them."""
     batch: int
     size: int
@@ -162,31 +163,31 @@ def _plan(bindings: Sequence[Binding], batch: int, near: int, function: Function
     return _Plan(region, sources, results, _after(bindings, region), batch, batch // parts)
 
 
-def _after(bindings: Sequence[Binding], region: Sequence[VarBinding]) -> frozenset[RelaxVar]:
+def _after(bindings: Sequence[Binding], region: Sequence[VarBinding]) -> frozenset[RelaxVar | Var]:
     """What depends on a region, and whatever follows its last binding."""
-    inside, late = {binding.var for binding in region}, set[RelaxVar]()
+    inside, late = {binding.var for binding in region}, set[RelaxVar | Var]()
     seen = 0
     for binding in bindings:
         if binding.var in inside:
             seen += 1
             continue
-        used = _variables(binding.value)
+        used = _used(binding)
         if seen == len(region) or any(item in inside or item in late for item in used):
-            late.add(binding.var)
+            late.update(_defined(binding))
     return frozenset(late)
 
 
 def _connected(bindings: Sequence[Binding], batch: int) -> list[VarBinding]:
     """Calls that treat images alike, and read nothing that others made of their results."""
     found: dict[RelaxVar, VarBinding] = {}
-    behind: set[RelaxVar] = set()
+    behind: set[RelaxVar | Var] = set()
     for binding in bindings:
-        used = _variables(binding.value)
+        used = _used(binding)
         free = not any(item in behind for item in used)
         if free and isinstance(binding, VarBinding) and _is_alike(binding, batch, found):
             found[binding.var] = binding
         elif not free or any(item in found for item in used):
-            behind.add(binding.var)
+            behind.update(_defined(binding))
     return list(found.values())
 
 
@@ -318,6 +319,20 @@ def _call(binding: VarBinding) -> RelaxCall:
 
 def _variables(value: RelaxExpr) -> list[RelaxVar]:
     return [item for item in pre_order(value) if isinstance(item, RelaxVar)]
+
+
+def _used(binding: Binding) -> list[RelaxVar | Var]:
+    """Variables that a binding reads, and extents that it goes by."""
+    given = used_vars(binding.struct_info) if isinstance(binding, MatchCast) else []
+    return [*_variables(binding.value), *free_vars(binding.value), *given]
+
+
+def _defined(binding: Binding) -> list[RelaxVar | Var]:
+    """What a binding defines: its variable, and extents that a cast may be the first to know."""
+    return [
+        binding.var,
+        *(used_vars(binding.struct_info) if isinstance(binding, MatchCast) else ()),
+    ]
 
 
 def _shape(expr: RelaxExpr) -> tuple[int, ...] | None:
