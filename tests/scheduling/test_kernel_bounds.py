@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tilewright import te
+from tilewright import dlight, te, topi
 from tilewright.driver import lower
+from tilewright.ir import IRModule, PassContext
 from tilewright.scheduling.gpu.kernel_bounds import KernelBound, kernel_bounds
 from tilewright.script import parse
 from tilewright.support.errors import LowerError
@@ -164,3 +165,48 @@ def test_unrolled_loops_load_what_they_share_once() -> None:
         loads = [item for item in made.accesses if item.buffer == buffer]
         assert sum(item.warps for item in loads) == 32 * 32 * 4
     assert made.flops == 2 * 128 * 128 * 32
+
+
+@pytest.mark.parametrize("n", [4096, 320])
+def test_copies_ahead_are_counted(n: int) -> None:
+    """Tensor maps and copies by threads bring the same bytes, each block all of its operands."""
+    a, b = (te.placeholder((n, n), "float16", name) for name in "ab")
+    func = te.create_prim_func([a, b, topi.matmul(a, b, False, True, "float32")])
+    found = []
+    for maps in (False, True):
+        with H200, PassContext(config={"dlight.tensor_maps": maps}):
+            mod = lower(dlight.default_schedule(H200)(IRModule({"main": func})), H200)
+        assert ("cp_async_bulk_tensor(" in mod.script()) is maps
+        found += kernel_bounds(mod, H200)
+    threads, boxes = found
+    assert threads.blocks == boxes.blocks
+    for roof in ("l2", "shared", "memory"):
+        assert getattr(threads, roof) == pytest.approx(getattr(boxes, roof), rel=1e-3)
+    assert threads.memory == pytest.approx((2 * 2 + 4) * n * n / 4800e9)
+    rows, columns = (128, 256) if n == 4096 else (64, 64)
+    for one in found:
+        moved = sum(x.warps * x.transactions * 32 for x in one.accesses if x.buffer in ("a", "b"))
+        assert moved == pytest.approx(one.blocks * (rows + columns) * n * 2)
+    assert threads.worst(shared=True) == threads.worst(shared=False) == 1
+
+
+def test_what_brings_zeros_reads_nothing() -> None:
+    """Half of the threads copy, and the others fill with zeros."""
+    made = bound("""
+@T.prim_func
+def main(A: T.Buffer((1024,), "float32"), B: T.Buffer((1024,), "float32")):
+    with T.block("root"):
+        T.reads()
+        T.writes()
+        for b in T.thread_binding(8, thread="blockIdx.x"):
+            S = T.allocate((128,), "float32", scope="shared")
+            for t in T.thread_binding(32, thread="threadIdx.x"):
+                T.evaluate(T.ptx_cp_async(
+                    T.address_of(S[T.Ramp(t * 4, 1, 4)]),
+                    T.address_of(A[T.Ramp(b * 128 + t * 4, 1, 4)]),
+                    16, T.if_then_else(t < 16, 16, 0)))
+                B[b * 128 + t] = S[t]
+""")
+    read, written = made.accesses[:2]
+    assert (read.buffer, read.warps, read.transactions) == ("A", 8, 8)
+    assert (written.is_write, written.lane_bytes, written.transactions) == (True, 16, 4)

@@ -39,21 +39,26 @@ from tilewright.ir import (
     Var,
     as_int,
     dtypes,
-    pre_order,
     uses_var,
 )
 from tilewright.scheduling.gpu import roofs
+from tilewright.scheduling.gpu.kernel_places import (
+    constant_places,
+    copies_of_boxes,
+    is_unrolled,
+    loads,
+    read_places,
+)
 from tilewright.scheduling.gpu.limits import limits_of
 from tilewright.support.errors import LowerError
 from tilewright.target import Target
-from tilewright.tir import UNROLLED, BufferLoad, BufferStore, For, PrimFunc
+from tilewright.tir import BufferLoad, BufferStore, For, PrimFunc
 from tilewright.tir.analysis import allocated_memory
 from tilewright.tir.buffer import Buffer
-from tilewright.tir.gpu_ops import POINTERS, tensor_box, tile_at
-from tilewright.tir.stmt import Allocate, Evaluate, IfThenElse, LetStmt, Stmt, While
+from tilewright.tir.gpu_ops import GPU_OPS, POINTERS, number_operand, tensor_box, tile_at
+from tilewright.tir.stmt import Evaluate, IfThenElse, LetStmt, Stmt, While
 from tilewright.tir.thread_scope import is_shared
 from tilewright.tir.transform import CALLING_CONV, launch_extents
-from tilewright.tir.walk import statements
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -61,11 +66,7 @@ if TYPE_CHECKING:
     Lanes = NDArray[Any]
 
 _SAMPLES = 8
-_SAMPLES_OF_ROLES = 12
-"""A multiple of the warpgroups of a block, of which one copies and one to three compute."""
 _TILE_ROWS, _TILE_BYTES = 8, 16  # what ``ldmatrix`` reads at once
-_UNROLLED = 16
-"""Iterations up to which a compiler unrolls an innermost loop by itself."""
 _SPECIAL = frozenset(
     "exp exp2 exp10 log log2 log10 log1p expm1 sqrt rsqrt sin cos tan tanh sigmoid erf pow "
     "sinh cosh asin acos atan atan2 asinh acosh atanh fast_exp fast_tanh fast_erf".split()
@@ -155,9 +156,8 @@ class _Kernel:
         self.name, self.func, self.target = name, func, target
         self.gpu = target.gpu
         self.generator = np.random.default_rng(0)
-        # Roles of warpgroups differ where one only copies: each gets equally many samples.
-        self.has_roles = any(True for _ in _copies_of_boxes(func.body))
-        self.samples = _SAMPLES_OF_ROLES if self.has_roles else _SAMPLES
+        # Roles of warps differ where one thread copies for all: each warp is a sample.
+        self.has_roles = any(True for _ in copies_of_boxes(func.body))
         self.values: dict[Var, Any] = {}
         for var in (*func.params, *func.symbolic_vars()):
             if var.name in sizes:
@@ -167,13 +167,14 @@ class _Kernel:
         self.extents = [extents.get(f"threadIdx.{axis}", 1) for axis in "xyz"]
         self.threads = prod(self.extents)
         self.warps = ceil(self.threads / self.gpu.warp_size)
+        self.samples = self.warps if self.has_roles else _SAMPLES
         self.active = self._place_warps()
         self.work = roofs.Work()
         self.accesses: list[MemoryAccess] = []
         self.innermost: list[tuple[Var, Lanes]] = []
         """The unrolled loops around what is looked at, and how often each runs."""
         self.loaded: set[tuple[Buffer, str]] = set()
-        self.read = _read_places(self.body)
+        self.read = read_places(self.body)
 
     def _number(self, size: Expr, tag: str) -> int:
         try:
@@ -188,7 +189,7 @@ class _Kernel:
         width, count = self.gpu.warp_size, self.warps
         warp = np.concatenate(([0], self.generator.integers(0, count, self.samples - 1)))
         if self.has_roles:
-            warp = np.arange(self.samples) * count // self.samples
+            warp = np.arange(count)
         thread = warp[:, None] * width + np.arange(width)[None, :]
         place, rest = {}, thread
         for axis, extent in zip("xyz", self.extents):
@@ -233,7 +234,7 @@ class _Kernel:
             drawn[0] = 0
             self.values[node.loop_var] = drawn + (0 if start is None else start)
             around = self.innermost
-            unrolled = _is_unrolled(node)
+            unrolled = is_unrolled(node)
             self.innermost = [*around, (node.loop_var, trips)] if unrolled else []
             loaded, self.loaded = self.loaded, self.loaded if unrolled else set()
             self.stmt(node.body, mask & (trips > 0), times * trips)
@@ -268,7 +269,7 @@ class _Kernel:
         """Whether a store to registers sets only what nobody reads: a compiler leaves it out."""
         if store.buffer.scope != "local":
             return False
-        read, written = self.read.get(store.buffer.data), _constant_places(store.indices)
+        read, written = self.read.get(store.buffer.data), constant_places(store.indices)
         return written is not None and read is not None and not (written & read)
 
     def _known(self, value: Expr) -> Lanes | None:
@@ -315,6 +316,9 @@ class _Kernel:
             return
         if name == "ptx_wgmma":
             self._warpgroup_product(node, mask, times)
+            return
+        if name == "ptx_cp_async":
+            self._copy_ahead(node, mask, times)
             return
         if name == "ptx_cp_async_bulk_tensor":
             self._box(node, mask, times)
@@ -368,8 +372,32 @@ class _Kernel:
         self.accesses.append(
             MemoryAccess(buffer.name, "global", False, 16, count, sectors, sectors)
         )
-        self.work.sectors += count * sectors
         self.work.turns += count * size / (roofs.BANKS * roofs.BANK_BYTES)
+
+    def _copy_ahead(self, node: Call, mask: Lanes, times: Lanes) -> None:
+        """Count a copy that passes no registers: one instruction, and one write of shared memory.
+
+        Where it only brings zeros nothing is read.
+        """
+        operands = GPU_OPS[node.op.name].named(node)
+        size = number_operand(operands, "bytes")
+        lanes = self.samples, self.gpu.warp_size
+        read = mask
+        if "source_bytes" in operands:
+            read = mask & self._condition(operands["source_bytes"] > 0)
+        for name, where in (("source", read), ("target", mask)):
+            load = tile_at(operands[name]).along
+            first = self._first(load.indices[-1])
+            active = np.broadcast_to(where, lanes)
+            runs = np.broadcast_to(times, (self.samples, 1))[:, 0] * active.any(axis=1)
+            if first is not None and runs.any():
+                start = np.broadcast_to(first, lanes) * dtypes.bytes_of(load.buffer.dtype)
+                place = start, active, size
+                self._transactions(load.buffer, name == "target", place, runs, copied=True)
+        self._add("others", "int32", mask, times)
+
+    def _first(self, index: Expr) -> Lanes | None:
+        return self._known(index.base if type(index) is Ramp else index)
 
     def _count(self, dtype: str, mask: Lanes, times: Lanes, *, lanes: bool = False) -> float:
         """How often warps run an instruction of a dtype's lanes; or threads, if ``lanes``."""
@@ -394,7 +422,7 @@ class _Kernel:
         mask: Lanes,
         times: Lanes,
     ) -> None:
-        for load in (item for index in indices for item in _loads(index)):
+        for load in (item for index in indices for item in loads(index)):
             self._access(load.buffer, load.indices, False, mask, times)
         if buffer.scope != "global" and not is_shared(buffer.scope):
             return
@@ -439,9 +467,18 @@ class _Kernel:
             self._transactions(buffer, False, place, runs)
 
     def _transactions(
-        self, buffer: Buffer, is_write: bool, place: tuple[Lanes, Lanes, int], runs: Lanes
+        self,
+        buffer: Buffer,
+        is_write: bool,
+        place: tuple[Lanes, Lanes, int],
+        runs: Lanes,
+        *,
+        copied: bool = False,
     ) -> None:
-        """Add an access whose samples run a number of times."""
+        """Add an access whose samples run a number of times.
+
+        Of what is ``copied`` from memory to memory only the write takes the way into the latter.
+        """
         work, (_, active, size) = self.work, place
         in_shared = is_shared(buffer.scope)
         found = (roofs.turns if in_shared else roofs.sectors)(*place)
@@ -458,10 +495,10 @@ class _Kernel:
             float((ideal * weight).sum()),
         )
         self.accesses.append(made)
-        work.accesses += made.warps
+        work.accesses += 0 if copied else made.warps
         if in_shared:
             work.turns += made.warps * made.transactions
-        else:
+        elif not copied:
             work.sectors += made.warps * made.transactions
             work.moves += made.warps * max(1.0, size / 4)
 
@@ -478,54 +515,6 @@ class _Kernel:
         if isinstance(index, Broadcast):
             index = index.value
         yield self._known(index), 1
-
-
-def _constant_places(indices: Sequence[Expr]) -> set[int] | None:
-    """Return the elements that an access is to, if they are known."""
-    index = indices[-1]
-    if type(index) is Ramp:
-        base, step = as_int(index.base), as_int(index.stride)
-        if base is None or step is None:
-            return None
-        return {base + lane * step for lane in range(index.lanes)}
-    place = as_int(index)
-    return None if place is None else {place}
-
-
-def _read_places(body: Stmt) -> dict[Var, set[int] | None]:
-    """Return the elements of each array in registers that are read; ``None``: any may be."""
-    found: dict[Var, set[int] | None] = {}
-    for item in pre_order(body):
-        if type(item) is Allocate and item.buffer.scope == "local":
-            found.setdefault(item.buffer.data, set())
-        if not isinstance(item, BufferLoad):
-            continue
-        known, places = found.get(item.buffer.data, set()), _constant_places(item.indices)
-        both = None if known is None or places is None else known | places
-        found[item.buffer.data] = both
-    return found
-
-
-def _copies_of_boxes(body: Stmt) -> Iterator[Call]:
-    for item in pre_order(body):
-        if type(item) is Call and item.op.name == "ptx_cp_async_bulk_tensor":
-            yield item
-
-
-def _is_unrolled(loop: For) -> bool:
-    """Whether a compiler has the iterations of a loop, and of those inside, one after the other."""
-    loops = [loop, *(item for item in statements(loop) if type(item) is For)]
-    return all(
-        n.kind == UNROLLED or (as_int(n.extent) or _UNROLLED + 1) <= _UNROLLED for n in loops
-    )
-
-
-def _loads(node: Any) -> Iterator[BufferLoad]:
-    if type(node) is BufferLoad:
-        yield node
-        return
-    for item in node.child_nodes():
-        yield from _loads(item)
 
 
 # ---- times
