@@ -10,9 +10,12 @@ import pytest
 from attention_reference import attention, paged_attention, paged_hostile, paged_operands
 
 import tilewright
-from tilewright import te, topi
-from tilewright.ir import Var
+from tilewright import dlight, te, topi
+from tilewright.ir import IRModule, Var
+from tilewright.runtime import Module
 from tilewright.support.errors import VerifyError
+from tilewright.target import Target
+from tilewright.tir import PrimFunc
 from tilewright.tir.interpreter import run
 
 RNG = np.random.default_rng(0)
@@ -25,6 +28,13 @@ def evaluate(*arrays: np.ndarray, dv: int | None = None, **options: Any) -> np.n
     result = np.zeros([extent.value for extent in out.shape], out.dtype)
     run(te.create_prim_func([*tensors, out]), *arrays, result)
     return result
+
+
+def compiled(func: PrimFunc) -> list[Module]:
+    """A function as it is, and by rule."""
+    mod = IRModule({"main": func})
+    by_rule = dlight.default_schedule(Target("native"))(mod)
+    return [tilewright.compile(item, "native") for item in (mod, by_rule)]
 
 
 def normal(*shape: int) -> np.ndarray:
@@ -87,7 +97,7 @@ def test_keys_in_pages(window: int | None, hostile: bool) -> None:
     out = topi.nn.paged_attention(*tensors, window_size=window)
     func = te.create_prim_func([*tensors, out])
     expected = paged_attention(*arrays, window_size=window)
-    for call in (partial(run, func), tilewright.compile(func, "native")):
+    for call in (partial(run, func), *compiled(func)):
         result = np.full(arrays[0].shape, 7, "float32")
         call(*arrays, result)
         np.testing.assert_allclose(result, expected, rtol=2e-5, atol=2e-6)
@@ -100,9 +110,10 @@ def test_a_cache_without_pages() -> None:
     func = te.create_prim_func([*tensors, topi.nn.paged_attention(*tensors)])
     arrays = [normal(1, 2, 2, 4), normal(0, 2, 1, 4, 4)]
     arrays += [np.full((1, 3), 9, "int32"), np.full(1, 12, "int32")]
-    result = np.full((1, 2, 2, 4), 7, "float32")
-    tilewright.compile(func, "native")(*arrays, result)
-    np.testing.assert_array_equal(result, 0.0)
+    for call in compiled(func):
+        result = np.full((1, 2, 2, 4), 7, "float32")
+        call(*arrays, result)
+        np.testing.assert_array_equal(result, 0.0)
 
 
 @pytest.mark.parametrize(
