@@ -204,7 +204,9 @@ def _warpgroup_ways(
     for tile, grid in _in_turn(sch, name, "warpgroup_tile", tiles, None):
         if tile is None:
             return
-        for maps in sch.choices.preferring(f"{name}.tensor_maps", options):
+        ways = sch.choices.preferring(f"{name}.tensor_maps", options)
+        # Not instead of copies by threads that are impossible, unless maps are asked for.
+        for maps in ways[: ways.index(False) + 1]:
             schedule = partial(
                 schedule_warpgroup_tiles,
                 main=main,
