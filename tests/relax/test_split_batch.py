@@ -61,6 +61,18 @@ def test_a_batch_has_at_most_16_parts_of_one_size(batch: int, made: int) -> None
     assert found["concat"] == (made > 0) and found["sum"] == 1
 
 
+@pytest.mark.parametrize("layers, made", [(40, 16), (70, 0)])
+def test_parts_of_many_layers_would_be_too_much_code(layers: int, made: int) -> None:
+    def body(x):
+        y = conv(x, 8, 1)
+        for _ in range(layers):
+            y = op.nn.relu(y)
+        return op.sum(op.nn.max_pool2d(y, (4, 4), (4, 4)), (1, 2, 3))
+
+    found = values(split(graph_of(body, random(16, 1, 16, 16))))
+    assert found.count("strided_slice") == made and found.count("nn.conv2d") == max(made, 1)
+
+
 def test_branches_broadcasts_and_scales_by_channel_stay_inside() -> None:
     offset = weight(8, 1, 1)
 

@@ -44,6 +44,8 @@ from tilewright.target import Target
 _LARGE, _OUTWEIGHED = 8, 4
 # Parts of a batch at most: each is code of its own in the graph's function.
 _MOST_PARTS = 16
+# Calls of all parts at most: hundreds of layers, many times, build for longer than they gain.
+_MOST_CALLS = 1024
 # What cutting and joining moves, and weights read again, as a share of the large images' bytes.
 _MOST_MOVED = 0.25
 
@@ -158,7 +160,7 @@ def _plan(bindings: Sequence[Binding], batch: int, near: int, function: Function
     moved = 2 * sum(map(_bytes, (*sources, *results)))
     again = sum(_weights(binding) for binding in region) * (parts - 1)
     images = sum(_images(region[n]) for n in large)
-    if moved + again > _MOST_MOVED * images:
+    if moved + again > _MOST_MOVED * images or parts * len(region) > _MOST_CALLS:
         return None
     return _Plan(region, sources, results, _after(bindings, region), batch, batch // parts)
 
