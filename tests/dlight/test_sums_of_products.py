@@ -50,3 +50,17 @@ def test_values(n: Any) -> None:
     driver.compile(mod, Target("native"))(a, b, found)
     expected = (a[0] + 1j * a[1]).astype("complex128") @ (b[0] + 1j * b[1])
     np.testing.assert_allclose(found, [expected.real, expected.imag], rtol=1e-4, atol=1e-4)
+
+
+def test_steps_that_add_nothing_are_left_out_as_a_whole() -> None:
+    """Sums over some of their steps keep the form that lowering puts one test around."""
+    a, b = te.placeholder((2, 64, 64), name="a"), te.placeholder((2, 64, 64), name="b")
+    k = te.reduce_axis((0, 64), "k")
+
+    def part(i: Any, j: Any) -> Any:
+        both = a[0, i, k] * b[0, k, j] - a[1, i, k] * b[1, k, j]
+        return te.sum(both, axis=k, where=k % 3 != 0)
+
+    func = te.create_prim_func([a, b, te.compute((64, 64), part, name="c")])
+    mod = dlight.default_schedule(WIDE)(IRModule({"main": func}))
+    assert "T.float32(-1.0)" not in mod.script() and "T.if_then_else" in mod.script()

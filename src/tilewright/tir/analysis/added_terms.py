@@ -41,9 +41,9 @@ def terms_of(value: Expr, is_less: bool = False) -> list[tuple[Expr, bool]]:
     return [*terms_of(value.a, is_less), *terms_of(value.b, subtracted)]
 
 
-def most_terms(value: Expr, kind: type[Expr] = Expr) -> int:
-    """The most terms of a kind in a sum, or in one of the sums that ``value`` chooses between."""
+def terms_by_arm(value: Expr, kind: type[Expr] = Expr) -> list[int]:
+    """How many terms of a kind each of the sums has that ``value`` chooses between."""
     arms = arms_of(value)
-    if arms is not None:
-        return max(most_terms(arm, kind) for arm in arms[1:])
-    return sum(isinstance(term, kind) for term, _ in terms_of(value))
+    if arms is None:
+        return [sum(isinstance(term, kind) for term, _ in terms_of(value))]
+    return [*terms_by_arm(arms[1], kind), *terms_by_arm(arms[2], kind)]

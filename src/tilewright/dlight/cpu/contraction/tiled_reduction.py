@@ -98,7 +98,7 @@ from tilewright.scheduling.cpu import (
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir import Buffer, BufferLoad
-from tilewright.tir.analysis.added_terms import added_value, most_terms
+from tilewright.tir.analysis.added_terms import added_value, terms_by_arm
 from tilewright.tir.attrs import KEEP_WHOLE, OVERLAP_LAST, PREFETCH_DISTANCE, PREFETCH_NEXT
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
@@ -313,7 +313,8 @@ class _Tiling:
             return
         sums = tile.rows * -(-tile.columns // self._lanes())
         enough = sums >= costs.multiply_adds * costs.multiply_add_latency
-        if enough and most_terms(found[1], Mul) > 1:
+        # Where nothing is added unless a condition holds, the lowering leaves the step out.
+        if enough and min(terms_by_arm(found[1], Mul)) > 1:
             self.sch.accumulate_terms(self.main)
 
     def _fetch_ahead(self, at: LoopRV, steps: Sequence[LoopRV]) -> None:

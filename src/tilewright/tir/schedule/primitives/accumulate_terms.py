@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tilewright.ir import Expr, Mul, Select, dtypes, if_then_else
 from tilewright.tir import BlockRealize, BufferStore
-from tilewright.tir.analysis.added_terms import added_value, arms_of, most_terms, terms_of
+from tilewright.tir.analysis.added_terms import added_value, arms_of, terms_by_arm, terms_of
 from tilewright.tir.schedule.handles import BlockRV
 from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.state import ScheduleState
@@ -58,7 +58,7 @@ def accumulate_terms(sch: Schedule, block: BlockRV) -> None:
         raise state.error(
             f"sums of {realize.block.name!r} are {old.dtype}, which rounds after each term", realize
         )
-    if most_terms(value) < 2:
+    if max(terms_by_arm(value)) < 2:
         raise state.error(
             f"what block {realize.block.name!r} adds is a single term",
             realize,
