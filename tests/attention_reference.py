@@ -99,3 +99,46 @@ def paged_hostile(rng: np.random.Generator, page_size: int, depth: int) -> list[
     table[2, 1] = len(pages) + 5
     lengths[1:] = [4 * page_size + 1, (1 << 31) - 1, -(1 << 31)]
     return arrays
+
+
+def append_paged_kv(
+    key: np.ndarray,
+    value: np.ndarray,
+    pages: np.ndarray,
+    table: np.ndarray,
+    lengths: np.ndarray,
+    counts: np.ndarray | None = None,
+) -> np.ndarray:
+    """Pages with new positions, one after the other; what has no place is left out."""
+    made = pages.copy()
+    new, page_size = key.shape[1], pages.shape[3]
+    for b, length in enumerate(map(int, lengths)):
+        count = new if counts is None else int(counts[b])
+        for row in range(max(new - count, 0), new):
+            at = length - new + row
+            if 0 <= at < table.shape[1] * page_size and 0 <= table[b, at // page_size] < len(pages):
+                page = made[table[b, at // page_size]]
+                page[0, :, at % page_size] = key[b, row]
+                page[1, :, at % page_size] = value[b, row]
+    return made
+
+
+def append_operands(
+    rng: np.random.Generator,
+    lengths: Sequence[int],
+    new: int,
+    heads: int,
+    page_size: int,
+    most: int,
+    depth: int,
+    counts: Sequence[int] | None = None,
+    dtype: str = "float32",
+) -> list[np.ndarray]:
+    """Keys and values of ``new`` positions, pages of their own for each sequence, their table."""
+    batch, spare = len(lengths), 3
+    number = batch * most + spare
+    rows = [rng.standard_normal((batch, new, heads, depth)).astype(dtype) for _ in range(2)]
+    pages = rng.standard_normal((number, 2, heads, page_size, depth)).astype(dtype)
+    table = rng.permutation(number)[: batch * most].reshape(batch, most).astype("int32")
+    more = [] if counts is None else [np.array(counts, "int32")]
+    return [*rows, pages, table, np.array(lengths, "int32"), *more]

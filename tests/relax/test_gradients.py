@@ -375,7 +375,8 @@ def test_every_operator_has_a_gradient_or_a_reason() -> None:
         "call_with_objects", "dequantize", "null_value", "quantize",
         "call_packed",
         "call_pure_packed", "call_tir", "call_tir_inplace", "digamma", "image.resize_by_mode",
-        "invoke_closure", "nn.paged_attention", "print",
+        "invoke_closure", "nn.append_paged_kv", "nn.paged_attention",
+        "print",
     }  # fmt: skip
     for name, item in op.OPERATORS.items():
         known = name in gradients.GRADIENTS or name in gradients.DECOMPOSITIONS

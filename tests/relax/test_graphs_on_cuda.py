@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from attention_reference import append_operands, append_paged_kv
 from cuda_programs import contents, on_device
 from fake_cuda import FakeDriver
 
@@ -234,3 +235,17 @@ def test_graphs_race_on_the_device(fake_cuda: FakeDriver) -> None:
     assert graph_race._turn(executable, inputs) > 0
     assert graph_race._inputs(executable, {}) is None
     assert fake_cuda.called("cuCtxSynchronize")
+
+
+def test_pages_stay_where_they_are(fake_cuda: FakeDriver) -> None:
+    """One launch appends in place; a copy is launched only for results apart."""
+    arrays = append_operands(np.random.default_rng(0), [9, 3], 2, 2, 4, 3, 8)
+    infos = [tensor(a.shape, a.dtype.name) for a in arrays]
+    executable = relax.build(graph(lambda *x: op.nn.append_paged_kv(*x), *infos), "cuda")
+    given, expected = [on_device(fake_cuda, a) for a in arrays], append_paged_kv(*arrays)
+    np.testing.assert_array_equal(contents(fake_cuda, executable(*given)), expected)
+    np.testing.assert_array_equal(contents(fake_cuda, given[2]), arrays[2])
+    assert len(fake_cuda.launches) == 2
+    executable["main"].run_into(given, [given[2]])
+    np.testing.assert_array_equal(contents(fake_cuda, given[2]), expected)
+    assert len(fake_cuda.launches) == 3

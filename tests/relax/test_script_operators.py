@@ -135,6 +135,11 @@ CASES: dict[str, tuple[Callable[..., Any], list[Any]]] = {
         [tensor((2, 20)), tensor((8,))],
     ),
     "overlap_rows": (lambda x: op.overlap_add(x, 2), [tensor((2, 5, 4))]),
+    "nn.append_paged_kv": (
+        lambda k, p, t, n: op.nn.append_paged_kv(k, k, p, t, n, n),
+        [tensor((1, N, 2, 8)), tensor((9, 2, 2, 4, 8)), tensor((1, 3), "int32"),
+         tensor((1,), "int32")],
+    ),
     "nn.paged_attention": (
         lambda q, p, t, n: op.nn.paged_attention(q, p, t, n, 0.5, 3),
         [HEADS, tensor((N, 2, 2, 4, 8)), tensor((1, 3), "int32"), tensor((1,), "int32")],

@@ -182,6 +182,7 @@ def test_every_operator_of_graphs_is_drawn() -> None:
         "scalar_to_tensor": "takes no tensor", "shape_to_tensor": "takes no tensor",
         "tensor_to_shape": "gives no tensor",
         "image.resize": "by formulas: tests/relax/test_resize.py",
+        "nn.append_paged_kv": "tables of pages: tests/relax/test_paged_append.py",
         "nn.paged_attention": "tables of pages: tests/relax/test_attention_graph.py",
         **dict.fromkeys(
             ("fft", "rfft", "irfft_pairs", "stft", "overlap_rows"),

@@ -83,6 +83,29 @@ def into_another_dtype(p: Any, m: Any, g: Any) -> None:
     p.copy_((m + g).double())
 
 
+PLACES = torch.tensor([4, 1])
+
+
+def some_rows(p: Any, m: Any, g: Any) -> Any:
+    p.index_copy_(0, PLACES, g[:2])
+    return (p * m).sum()
+
+
+def some_places(p: Any, m: Any, g: Any) -> None:
+    p[PLACES, PLACES] = g[0, :2]
+    m.index_add_(0, PLACES, g[2:4])
+
+
+def rows_of_its_own(p: Any, m: Any, g: Any) -> None:
+    p.index_copy_(0, PLACES, p[:2] + g[:2])
+
+
+def rows_and_the_old_value(p: Any, m: Any, g: Any) -> Any:
+    old = p + g
+    p.index_copy_(0, PLACES, g[:2])
+    return old, p + m
+
+
 FUNCTIONS: dict[Callable[..., Any], int | None] = {
     update: 2,
     after_it_was_read: 2,
@@ -98,6 +121,10 @@ FUNCTIONS: dict[Callable[..., Any], int | None] = {
     part_of_one: None,
     two_of_one_value: 0,
     into_another_dtype: None,
+    some_rows: 1,
+    some_places: 2,
+    rows_of_its_own: 1,
+    rows_and_the_old_value: None,
 }
 """And how many inputs are overwritten, where that is certain."""
 

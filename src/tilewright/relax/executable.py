@@ -37,7 +37,7 @@ from tilewright.relax.graph_call import (
 )
 from tilewright.relax.objects import lower_objects, object_places
 from tilewright.relax.overwriting import Places, overwritable_parameters
-from tilewright.relax.pipeline import Pipeline, run_pipeline
+from tilewright.relax.pipeline import Pipeline, run_pipeline, scheduled_by_rule
 from tilewright.relax.registry import is_call_to
 from tilewright.relax.struct_info import (
     FuncStructInfo,
@@ -431,10 +431,10 @@ def build(
 
 def _lowered(mod: IRModule, *, target: Target, by_rule: bool) -> tuple[IRModule, IRModule]:
     """Schedule, plan and lower a graph: the planned module and the one to compile."""
-    scheduled = default_schedule(target)(mod) if by_rule else mod
+    scheduled = scheduled_by_rule(target)(mod) if by_rule else mod
     planned = run_pipeline(scheduled, "plan_memory", target)
-    if by_rule and target.device_kind == "cuda":
-        # Copies that planning added: on a CPU they run as they are.
+    if by_rule:
+        # Copies that planning added.
         planned = default_schedule(target)(planned)
     lowered = LowerGraph()(planned)
     if not all(isinstance(function, PrimFunc) for function in lowered.functions.values()):

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from tilewright.dlight import default_schedule
 from tilewright.ir import IRModule, Pass, Sequential
+from tilewright.kernels import ApplyKernels
 from tilewright.relax import transform
 from tilewright.relax.transform import (
     AnnotateTIROpPattern,
@@ -38,6 +39,7 @@ from tilewright.relax.transform import (
     SplitBatch,
     SplitLayoutRewritePreproc,
     StaticPlanBlockMemory,
+    UpdateInPlace,
 )
 from tilewright.support.errors import TilewrightError
 from tilewright.support.registry import Registry
@@ -153,6 +155,21 @@ def _zero(target: Target | None) -> Pass:
     )
 
 
+def scheduled_by_rule(target: Target | None) -> Pass:
+    """Kernels and rules for what no record has scheduled."""
+    return Sequential(
+        [
+            # Kernels know definitions as they are.
+            ApplyKernels(target=target),
+            # Rules schedule updates; whether there is a copy before one is for the plan.
+            UpdateInPlace(),
+            DeadCodeElimination(),
+            default_schedule(target),
+        ],
+        name="scheduled_by_rule",
+    )
+
+
 @register_pipeline("plan_memory")
 def _plan(target: Target | None) -> Pass:
     return Sequential(
@@ -177,7 +194,7 @@ def _lower(target: Target | None) -> Pass:
 @register_pipeline("default")
 @register_pipeline(name="default_build")
 def _default_build(target: Target | None) -> Pass:
-    passes = [_zero(target), default_schedule(target), _lower(target)]
+    passes = [_zero(target), scheduled_by_rule(target), _lower(target)]
     return Sequential(passes, name="default_build")
 
 

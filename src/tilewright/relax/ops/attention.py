@@ -131,6 +131,47 @@ def paged_attention(
     return TensorStructInfo(shape, same_dtype(query, pages))
 
 
+@operator("nn.append_paged_kv", legalize=topi.nn.append_paged_kv)
+def append_paged_kv(
+    key: Tensor,
+    value: Tensor,
+    pages: Tensor,
+    page_table: Tensor,
+    lengths: Tensor,
+    counts: Tensor | None = None,
+) -> StructInfo:
+    """``pages`` with the keys and values of each sequence's last positions in their places.
+
+    ``key`` and ``value``: ``[batch, new, key heads, depth]``. ``pages``, ``page_table`` and
+    ``lengths`` are those of ``paged_attention``: lengths count the new positions. Of each sequence
+    the last ``counts`` (int32, ``[batch]``) rows are written, all if left out. Positions for which
+    there is no page are left out.
+
+    Pages that the graph makes and nothing else uses are written in place; those that it is given
+    are copied, unless the caller has the result in their memory (``GraphFunction.run_into``).
+    """
+    shape = known(pages, "pages")
+    for info, ndim, name in (
+        (key, 4, "key"), (value, 4, "value"), (pages, 5, "pages"), (page_table, 2, "page_table"),
+        (lengths, 1, "lengths"), (counts, 1, "counts"),
+    ):  # fmt: skip
+        if info is not None:
+            require_ndim(info, ndim, name)
+    rows = known(key, "key")
+    for a, b in zip(rows, known(value, "value")):
+        require_equal("shapes of key and value differ", a, b)
+    require_equal("a page has keys and values", shape[1], number(2))
+    require_equal("heads of key and pages differ", rows[2], shape[2])
+    require_equal("depths of key and pages differ", rows[3], shape[4])
+    for info, name in ((page_table, "page_table"), (lengths, "lengths"), (counts, "counts")):
+        if info is None:
+            continue
+        if info.dtype != "int32":
+            raise VerifyError(f"{name} must be int32, got {info.dtype}")
+        require_equal(f"batches of key and {name} differ", rows[0], known(info, name)[0])
+    return TensorStructInfo(shape, same_dtype(key, value, pages))
+
+
 def _check_heads(query_heads: Expr, key_heads: Expr) -> None:
     heads, shared = as_int(query_heads), as_int(key_heads)
     if heads is None or shared is None:

@@ -1,5 +1,6 @@
 """Made by `tools/package_stubs.py`."""
 
+from tilewright.relax.ops.attention import append_paged_kv as append_paged_kv
 from tilewright.relax.ops.attention import attention as attention
 from tilewright.relax.ops.attention import attention_var_len as attention_var_len
 from tilewright.relax.ops.attention import paged_attention as paged_attention

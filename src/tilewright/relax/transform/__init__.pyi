@@ -73,5 +73,6 @@ from tilewright.relax.transform.select_conv_layout import SelectConvLayout as Se
 from tilewright.relax.transform.split_batch import SplitBatch as SplitBatch
 from tilewright.relax.transform.to_mixed_precision import ToMixedPrecision as ToMixedPrecision
 from tilewright.relax.transform.topological_sort import TopologicalSort as TopologicalSort
+from tilewright.relax.transform.update_in_place import UpdateInPlace as UpdateInPlace
 from tilewright.relax.transform.update_param_struct_info import UpdateParamStructInfo as UpdateParamStructInfo
 from tilewright.relax.transform.update_param_struct_info import UpdateParamType as UpdateParamType

@@ -54,6 +54,10 @@ from tilewright.relax.struct_info import (
 from tilewright.relax.transform.legalize_ops import RESHAPE
 from tilewright.support.errors import LowerError
 
+COPY = "relax.copy"
+"""Attribute of a tensor function that copies its operand, and does nothing if it gets one tensor as
+both operand and result."""
+
 
 class CallTIRRewrite(GraphPass):
     """Allocate memory for results."""
@@ -264,6 +268,7 @@ class _Allocator(FunctionRewriter):
             lambda x: te.compute(x.shape, lambda *i: x(*i), name="copy"),
             value,
             primfunc_name_hint="copy",
+            primfunc_attrs={COPY: True},
         )
         ref, args, extra = call_tir_operands(copied)
         self.builder.emit(call_dps(ref, Tuple(args), Tuple((output,)), extra), "_")

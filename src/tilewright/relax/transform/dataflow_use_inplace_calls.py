@@ -139,7 +139,7 @@ class _Block:
             places.append(found)
         if all(place == -1 for place in places):
             return None
-        made = _overwriting(function, len(args), places)
+        made = written_over(function, len(args), places)
         gvar = self.builder.add_func(made, f"{ref.name}_inplace")
         return call_tir_inplace(gvar, Tuple(args), places, list(infos), scalars or ())
 
@@ -153,7 +153,7 @@ class _Block:
         )
 
 
-def _overwriting(function: PrimFunc, inputs: int, places: Sequence[int]) -> PrimFunc:
+def written_over(function: PrimFunc, inputs: int, places: Sequence[int]) -> PrimFunc:
     """The function with results in place of operands, as ``places`` says."""
     handles = [param for param in function.params if param in function.buffer_map]
     mapping = {}

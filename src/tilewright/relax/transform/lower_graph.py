@@ -60,6 +60,7 @@ from tilewright.relax.struct_info import (
     prove_equal,
     used_vars,
 )
+from tilewright.relax.transform.call_tir_rewrite import COPY
 from tilewright.support.errors import LowerError
 from tilewright.tir import (
     Allocate,
@@ -116,6 +117,8 @@ class _GraphLowerer:
         self.shapes: dict[RelaxVar, tuple[Expr, ...]] = {}
         self.extents: dict[Any, Any] = {}
         self.written: set[Expr] = set()
+        self.from_outside: dict[Expr, Buffer] = {}
+        """Parameters and results, by their pointers."""
         self.analyzer = Analyzer()
         """Knows what has been asserted before the current binding."""
 
@@ -143,6 +146,7 @@ class _GraphLowerer:
             name = "out" if len(results) == 1 else f"out{number}"
             pointer = self.add_buffer(leaf, info, name, params, buffer_map)
             self.pointers[root] = pointer
+        self.from_outside = {buffer.data: buffer for buffer in buffer_map.values()}
         checks = self.check_scalars(scalars)
         body = seq(*checks, self.lower_bindings(0, self.function.bindings))
         attrs = self.kept_attrs()
@@ -452,7 +456,21 @@ class _GraphLowerer:
         target = call(
             "call_extern", StringImm(ref.name), *pointers, *scalars, *symbols, dtype=dtype
         )
-        return seq(*checks, Evaluate(target))
+        made = seq(*checks, Evaluate(target))
+        if isinstance(ref.callee, GlobalVar) and COPY in self.mod[ref.callee].attrs:
+            return self.unless_same(made, pointers)
+        return made
+
+    def unless_same(self, copy: Stmt, pointers: Sequence[Expr]) -> Stmt:
+        """A copy, which is left out where a caller has a result in a parameter's memory."""
+        buffers = [self.from_outside[item] for item in pointers if item in self.from_outside]
+        if len(buffers) < 2:
+            return copy
+        source, result = (
+            call("address_of", BufferLoad(item, (as_expr(0),) * item.ndim), dtype="handle")
+            for item in buffers
+        )
+        return IfThenElse(source != result, copy)
 
     def call_packed(self, callee: ExternFunc, args: Tuple, outputs: Tuple) -> Stmt:
         """Call a global function with tensors, scalars and texts."""

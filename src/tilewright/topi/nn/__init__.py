@@ -104,6 +104,7 @@ from tilewright.topi.nn.pad import (
     reflect_pad,
     replicate_pad,
 )
+from tilewright.topi.nn.pages import append_paged_kv
 from tilewright.topi.nn.pool_forms import (
     adaptive_pool,
     adaptive_pool1d,
@@ -172,7 +173,8 @@ from tilewright.topi.nn.winograd_gradient import WINOGRAD_GRADIENT, conv2d_weigh
 __all__ = [
     "WINOGRAD_GRADIENT", "WINOGRAD_TILE", "ZeroPoint", "adaptive_avg_pool1d", "adaptive_avg_pool2d",
     "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d",
-    "adaptive_max_pool_places", "adaptive_pool", "adaptive_pool1d", "adaptive_pool3d", "avg_pool1d",
+    "adaptive_max_pool_places", "adaptive_pool", "adaptive_pool1d", "adaptive_pool3d",
+    "append_paged_kv", "avg_pool1d",
     "avg_pool2d", "avg_pool3d", "batch_matmul", "batch_norm", "batch_to_space_nd", "binarize_pack",
     "binary_dense", "bitpack", "celu", "check_groups", "circular_pad", "conv", "conv1d",
     "conv1d_ncw", "conv1d_nwc", "conv1d_transpose", "conv1d_transpose_ncw", "conv2d",
