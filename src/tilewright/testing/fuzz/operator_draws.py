@@ -42,7 +42,7 @@ class OperatorDraw:
         """The number that an extent has in this call."""
         return int(size) if isinstance(size, int) else self.dims[size.name]
 
-    def input(self, *shape: int, dtype: str = "float32") -> te.Tensor:
+    def input(self, *shape: Any, dtype: str = "float32") -> te.Tensor:
         made = te.placeholder(shape, dtype, name=f"x{len(self.inputs)}")
         self.inputs.append(made)
         return made

@@ -12,6 +12,7 @@ from tilewright.ir import IRModule
 from tilewright.support.errors import TilewrightError
 from tilewright.testing.fuzz.operator_draws import HUGE, USUAL, OperatorDraw
 from tilewright.testing.fuzz.operators_hard import HARD
+from tilewright.testing.fuzz.operators_mixed import MIXED
 from tilewright.testing.fuzz.programs import Program, Tensor
 from tilewright.tir import PrimFunc
 
@@ -394,13 +395,15 @@ OPERATORS: dict[str, tuple[Callable[[OperatorDraw], Any], bool]] = {
     "exclusive scan": (_exclusive_scan, False),
     "look up": (_look_up, False),
     **HARD,
+    **MIXED,
 }
 """What makes an operator, and whether its results are rounded in an order that is free."""
 
 LARGE = (
     "matmul", "conv2d", "depthwise conv2d", "max pool", "reduction", "place of extremum", "softmax",
     "norm", "einsum", "look up", "several results", "several reductions", "truth values",
-    "floats of 8 bits", "another order",
+    "floats of 8 bits", "another order", "product with itself", "two products",
+    "elementwise steps", "reduction of any axes", "gather", "moves",
 )  # fmt: skip
 """Operators whose definition is as long for any extents."""
 

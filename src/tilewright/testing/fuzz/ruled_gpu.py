@@ -36,7 +36,7 @@ from tilewright.testing.fuzz.ruled import (
     run_rule_cases,
     smaller_program,
 )
-from tilewright.testing.fuzz.session import Fault, Session, TooSlow, deadline
+from tilewright.testing.fuzz.session import Fault, Session, TooLong, TooSlow, deadline
 from tilewright.testing.fuzz.stages import generate
 from tilewright.testing.fuzz.stages_hard import STAGES, hard_program
 from tilewright.tir import BufferStore, PrimFunc, Stmt
@@ -239,6 +239,33 @@ def fault_of(lowered: IRModule, target: Target) -> str | None:
         if shared is None or shared > limits.max_shared_memory:
             return f"{name} has {shared} bytes of shared memory"
     return None
+
+
+def check_by_default(
+    program: Program, seed: int, counts: Counts, *, simulated: bool, limit: float = 20.0
+) -> tuple[Target, Fault | None]:
+    """Put a program through all rules in order, compile its kernels, and maybe simulate them.
+
+    Returns the target that was drawn, and what is wrong, if anything.
+    """
+    rng = random.Random(f"targets {seed}")
+    target = Target(rng.choice(_TARGETS))
+    try:
+        session = GPURuleSession(program, seed, limit)
+        simulated = simulated and program.runs
+        if simulated and rng.random() < _LEAST:
+            session.with_least_sizes()
+        mod = session.applied(ALL, (), target, counts)
+        assert mod is not None
+        lowered = session.lowered(mod, ALL, target)
+        session.compile(lowered, ALL, target, counts)
+        if simulated:
+            session.simulate(lowered, ALL, counts)
+    except Fault as fault:
+        return target, fault
+    except TooLong:
+        counts.too_long += 1
+    return target, None
 
 
 check_gpu_program = partial(check_program, make=GPURuleSession)
