@@ -32,6 +32,18 @@ def main(A: T.Buffer((8,)), B: T.Buffer((10,))):
 """
 )
 
+by_own_data = script(
+    """
+@T.prim_func
+def main(A: T.Buffer((4,)), G: T.Buffer((8,), "int32"), B: T.Buffer((8,))):
+    for i in range(8):
+        with T.block("B"):
+            vi = T.axis.spatial(8, i)
+            G[vi] = G[vi] * 3
+            B[vi] = A[T.int64(G[vi]) % 4]
+"""
+)
+
 scattered = script(
     """
 @T.prim_func
@@ -361,6 +373,13 @@ def main(A: T.Buffer((8,))):
         updates,
         lambda s: s.reindex("even", ("read", 0)),
         "also writes A",
+    ),
+    Refuse(
+        "reindex",
+        "writes no buffer whose data",
+        by_own_data,
+        lambda s: s.reindex("B", "A"),
+        "writes G, which says",
     ),
     Refuse(
         "reindex",

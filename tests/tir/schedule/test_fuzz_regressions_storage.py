@@ -464,3 +464,46 @@ def main(a: T.handle, z: T.handle):
         arrays = [np.arange(2.0 * n, dtype="float32").reshape(2, n), np.full(n, 7, "float32")]
         run(opened, *arrays, *factors)
         np.testing.assert_array_equal(arrays[1], arrays[0].sum(axis=0))
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (
+            ("Z[v] = T.if_then_else(v >= 1, A[T.int64(G[v - 1]) % 7], T.float32(0))",),
+            "may be outside of G",
+        ),
+        (("G[v] = G[v] // 2", "Z[v] = A[T.int64(G[v]) % 7]"), "writes G, which says"),
+    ],
+)
+def test_reindex_reads_what_says_where_as_the_block_does(
+    lines: tuple[str, ...], message: str
+) -> None:
+    """The copy has neither the block's conditions nor what the block writes before it reads."""
+    body = "\n            ".join(lines)
+    text = f"""
+@T.prim_func
+def main(A: T.Buffer((7,)), G: T.Buffer((8,), "int32"), Z: T.Buffer((8,))):
+    for i in T.serial(8):
+        with T.block("Z"):
+            v = T.axis.spatial(8, i)
+            {body}
+"""
+    sch = schedule(text)
+    refuses(sch, lambda: sch.reindex("Z", "A"), message)
+    refuses(sch, lambda: sch.reindex_cache_read("Z", "A", "local", lambda i: (i,)), message)
+
+
+def test_reindex_of_what_two_neighbours_say_declares_both() -> None:
+    func = parse("""
+@T.prim_func
+def main(A: T.Buffer((7,)), G: T.Buffer((9,), "int32"), Z: T.Buffer((8,))):
+    for i in T.serial(8):
+        with T.block("Z"):
+            v = T.axis.spatial(8, i)
+            Z[v] = A[(T.int64(G[v + 1]) + T.int64(G[v])) % 7]
+""")
+    sch = Schedule(func)
+    copy = sch.get(sch.reindex("Z", "A"))
+    assert [region.buffer.name for region in copy.reads] == ["A", "G"]
+    check(sch, func)

@@ -118,4 +118,33 @@ nest Z(i: d1, j: 3):
         A[T.floormod(T.Cast("int64", G[vi]), T.int64(7)) + vj - 2], T.float32(-1)
     )
 """,
+    "places that neighbours say": f"""
+{_F}
+A d0 float32; G d1 {{F}} wide; Z d1 float32; Y d1,2 float32
+B = T.alloc_buffer((d0,), "float32")
+nest B(i: d0):
+    B[vi] = A[vi] + T.float32(1)
+nest Z(i: d1):
+    Z[vi] = T.if_then_else(
+        vi >= 1, B[T.floormod(T.Cast("int64", G[vi - 1]), d0)], T.float32(2)
+    )
+nest Y(i: d1, j: 2):
+    Y[vi, vj] = T.if_then_else(
+        vi + vj < d1, B[T.floormod(T.Cast("int64", G[vi + vj]), d0)], T.float32(-1)
+    )
+""",
+    "places that are written first": f"""
+{_F}
+A d0 float32; G d1 {{F}} wide; Z d1 float32
+B = T.alloc_buffer((d0,), "float32")
+nest B(i: d0):
+    B[vi] = A[vi] * T.float32(2)
+for i in T.serial(d1):
+    with T.block("Z"):
+        vi = T.axis.spatial(d1, i)
+        T.reads(B[0:d0], G[vi])
+        T.writes(G[vi], Z[vi])
+        G[vi] = T.floordiv(G[vi], T.Cast("{{F}}", 2))
+        Z[vi] = B[T.floormod(T.Cast("int64", G[vi]), d0)]
+""",
 }

@@ -28,7 +28,7 @@ from tilewright.tir import (
     Stmt,
     fresh_name,
 )
-from tilewright.tir.analysis import is_injective_binding
+from tilewright.tir.analysis import block_access_regions, is_injective_binding
 from tilewright.tir.index_map import as_index_map
 from tilewright.tir.schedule.handles import BlockRV
 from tilewright.tir.schedule.instruction import primitive
@@ -69,12 +69,14 @@ def reindex(sch: Schedule, block: BlockRV, buffer: Any) -> BlockRV:
         - the block accesses the buffer element by element, by the same indices everywhere, not
           through its pointer, or hides that it does
         - a block that reads the copy doesn't write the buffer
+        - the block writes no buffer whose data say which elements it accesses
         - a block that writes the copy is the only writer of the buffer, and complete or a reduction
         - a block that writes the copy writes under no condition
         - the predicate of the block does no more than keep its axes inside their ranges, which
           depend on no loop
         - the axes that the access uses start at zero
-        - what is read is inside the buffer for all values of the axes
+        - what is read is inside the buffer for all values of the axes, and so are the data that
+          say what is read
         - the block shares no loop with the producers of what it reads, or consumers of what it
           writes
         - the block is inside another block
@@ -120,14 +122,15 @@ def reindex_cache_read(
         - ``read_buffer_index`` is the position or name of a buffer that the block reads
         - the block reads the buffer element by element, by the same indices everywhere, not
           through its pointer, or hides that it does
-        - the block doesn't write the buffer
+        - the block doesn't write the buffer, nor data that say which of its elements are read
         - the map uses no reduction axis if the init reads the buffer
         - the map takes as many indices as the block has axes, and gives no negative index
         - the map uses each axis that the access uses, and is injective in the axes it uses
         - the axes that the map uses start at zero
         - the predicate of the block does no more than keep its axes inside their ranges, which
           depend on no loop
-        - what is read is inside the buffer for all values of the axes
+        - what is read is inside the buffer for all values of the axes, and so are the data that
+          say what is read
         - the block shares no loop with the producers of what it reads
         - the block is inside another block
     Before:
@@ -237,6 +240,7 @@ class _Reindex:
         self.looked_up = [
             node for index in self.indices for node in pre_order(index) if type(node) is BufferLoad
         ]
+        self._check_looked_up()
 
     def _check_role(self) -> None:
         realize, buffer, state = self.realize, self.buffer, self.state
@@ -255,6 +259,17 @@ class _Reindex:
                 "copying would overwrite the others",
                 realize,
             )
+
+    def _check_looked_up(self) -> None:
+        """Refuse if the block itself writes what says which element it accesses."""
+        written = regions_buffers(self.realize.block.writes)
+        for load in self.looked_up:
+            if load.buffer in written:
+                raise self.state.error(
+                    f"block {self.realize.block.name!r} writes {load.buffer.name}, which says what "
+                    f"it accesses of {self.buffer.name}: a copy would go by other values",
+                    self.realize,
+                )
 
     def run(self, where: tuple[Expr, ...], suffix: str | None, storage_scope: str) -> BlockRV:
         """Make the copy, indexed by ``where`` (of the block's axes), and use it."""
@@ -376,7 +391,10 @@ class _Reindex:
         known = self.state.analyzer(self.scope.func_name)
         for item in axes:  # where something is copied, there is an element along each of them
             known.bind(item.var, item.dom)
-        for index, size in zip(self.indices, self.buffer.shape):
+        places = [BufferLoad(self.buffer, self.indices), *self.looked_up]
+        for buffer, index, size in (
+            (load.buffer, *item) for load in places for item in zip(load.indices, load.buffer.shape)
+        ):
             span = regions.relax_expr(index, const(1), {}, inner)
             # Of a dimension without elements none may be copied, whatever `v % size` promises.
             if known.can_prove(size >= 1):
@@ -389,7 +407,7 @@ class _Reindex:
                 if known.can_prove(index >= 0) and known.can_prove(index < size):
                     continue
             raise self.state.error(
-                f"`{index!r}` may be outside of {self.buffer.name}: block "
+                f"`{index!r}` may be outside of {buffer.name}: block "
                 f"{self.realize.block.name!r} reads it under a condition, which a copy of all of "
                 "it would not heed",
                 self.realize,
@@ -403,20 +421,18 @@ class _Reindex:
         fresh = {axis.var: Var(f"v{number}") for number, axis in enumerate(axes)}
         here = tuple(substitute(index, fresh) for index in self.indices)
         there = tuple(substitute(index, fresh) for index in where)
-        looked_up = {
-            element(load.buffer, tuple(substitute(index, fresh) for index in load.indices)): None
-            for load in self.looked_up
-        }
         source, target = ((self.buffer, here), (copied, there))
         if not self.is_read:
             source, target = target, source
         block = Block(
             tuple(IterVar(axis.dom, fresh[axis.var], SPATIAL) for axis in axes),
-            (element(*source), *looked_up),
-            (element(*target),),
+            (),
+            (),
             name,
             BufferStore(target[0], BufferLoad(*source), target[1]),
         )
+        reads, writes = block_access_regions(block)
+        block = block.replace(reads=reads, writes=writes)
         loops = tuple(Var(f"ax{number}") for number in range(len(axes)))
         nest: Stmt = BlockRealize(loops, and_(), block)
         for var, axis in zip(reversed(loops), reversed(axes)):
