@@ -185,3 +185,22 @@ def test_a_transposed_part_of_joined_rows_is_a_block_of_its_own(
     run(mod["main"], *given, out)
     expected = np.concatenate([given[1], given[0].transpose(0, 2, 3, 1)], 3) * given[2]
     np.testing.assert_array_equal(out, expected.reshape(64, 40))
+
+
+@pytest.mark.parametrize("shape", [(50, 152), (50, 150), (50, 31)])
+def test_what_is_transposed_may_have_other_readers(
+    shape: tuple[int, int], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Their elements aren't in the tile that is copied: they read the operand itself."""
+    a = te.placeholder(shape, "float32", "A")
+    images = te.compute((shape[1], 7, 7), lambda c, h, w: a[h * 7 + w + 1, c], name="images")
+    others = te.compute(shape, lambda i, c: a[i, c] + 1.0, name="others")
+    target = Target("native").with_options(num_cores=2)
+    func = te.create_prim_func([a, images, others])
+    mod = dlight.ApplyDefaultSchedule(*dlight.cpu.rules(), target=target)(IRModule({"main": func}))
+    assert "no rule schedules" not in caplog.text
+    x = np.random.default_rng(0).standard_normal(shape).astype("float32")
+    made = [np.zeros((shape[1], 7, 7), "float32"), np.zeros(shape, "float32")]
+    driver.compile(mod, target)["main"](x, *made)
+    np.testing.assert_array_equal(made[0], x[1:].T.reshape(shape[1], 7, 7))
+    np.testing.assert_array_equal(made[1], x + np.float32(1))

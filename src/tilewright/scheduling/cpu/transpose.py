@@ -166,7 +166,7 @@ def _copy_rows(sch: Schedule, rv: BlockRV, plan: Transposition) -> tuple[BlockRV
     """
     place = [region.buffer for region in sch.get(rv).reads].index(plan.operand)
     if not any(_is_joined(plan.load, axis) for axis in (plan.across, plan.last)):
-        return sch.cache_read(rv, place, "local"), False
+        return sch.cache_read(rv, place, "local", [rv]), False
     copy: BlockRV = sch.reindex(rv, ("read", place))
     sch.set_scope(copy, 0, "local")
     made = stores_of(sch.get(copy))[0]
