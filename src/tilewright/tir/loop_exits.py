@@ -5,10 +5,9 @@
 
 from __future__ import annotations
 
-from tilewright.ir import Call, content_mask, contents
+from tilewright.ir import Call, collect
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import Evaluate, For, Stmt, While
-from tilewright.tir.walk import statements
 
 BREAK, CONTINUE = "break_loop", "continue_loop"
 EXITS = frozenset((BREAK, CONTINUE))
@@ -22,9 +21,7 @@ def exit_of(stmt: Stmt) -> str | None:
 
 def has_loop_exits(func: PrimFunc) -> bool:
     """Whether a function leaves loops by ``break`` or ``continue``."""
-    if not contents(func.body) & content_mask(Call):
-        return False
-    return any(exit_of(stmt) for stmt in (func.body, *statements(func.body)))
+    return any(map(exit_of, collect(func.body, Evaluate)))
 
 
 def own_exits(stmt: Stmt) -> frozenset[str]:

@@ -8,7 +8,7 @@ blocks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -93,19 +93,21 @@ class Access:
     values: Mapping[Any, Expr] = field(default_factory=dict)
 
 
-def detect_accesses(program: PrimFunc | Stmt, *, through_matches: bool = True) -> list[Access]:
-    """Return all accesses below a statement, in program order.
+def detect_accesses(
+    program: PrimFunc | Stmt, *, through_matches: bool = True, of: Collection[Var] | None = None
+) -> list[Access]:
+    """Return all accesses below a statement, or those ``of`` these pointers, in program order.
 
     With ``through_matches`` an access to a matched buffer is one to the buffer that it stands for.
     """
-    walker = _Walker(through_matches)
+    walker = _Walker(through_matches, of)
     walker.stmt(program.body if isinstance(program, PrimFunc) else program)
     return walker.found
 
 
 class _Walker:
-    def __init__(self, through_matches: bool) -> None:
-        self.through_matches = through_matches
+    def __init__(self, through_matches: bool, of: Collection[Var] | None) -> None:
+        self.through_matches, self.of = through_matches, of
         self.found: list[Access] = []
         self.loops: tuple[For, ...] = ()
         self.domain: dict[Var, Range] = {}
@@ -182,7 +184,15 @@ class _Walker:
             )
         )
 
+    def is_asked_for(self, buffer: Buffer) -> bool:
+        if self.of is None:
+            return True
+        source = self.matched.get(buffer) if self.through_matches else None
+        return (buffer if source is None else source.buffer).data in self.of
+
     def points(self, node: Any, **kind: bool) -> None:
+        if not self.is_asked_for(node.buffer):
+            return
         vectors = (x.dtype for x in node.indices if type(x) is not Broadcast)
         lanes = max(map(dtypes.lanes_of, vectors), default=1)
         self.access(node, node.buffer, place_box(node), lane_count(lanes, INDEX), **kind)
@@ -299,7 +309,7 @@ class _Walker:
                 self.matched[match.buffer] = self.resolved(source)
             if works_by_intrinsic(block):
                 for regions, is_write in ((block.reads, False), (block.writes, True)):
-                    for region in regions:
+                    for region in filter(lambda item: self.is_asked_for(item.buffer), regions):
                         self.access(region, region.buffer, region.region, None, is_write=is_write)
             else:
                 self.init_and_body(block)

@@ -84,30 +84,36 @@ class Meetings:
         ``is_own`` says of a buffer whether they have. With ``of_blocks`` only what several blocks
         use is looked at, which is soon seen to be little.
         """
-        shared = _of_several_blocks(loop) if of_blocks else None
+        shared = None
+        if of_blocks:
+            several = _of_several_blocks(loop)
+            shared = {data for data, buffer in several.items() if not is_own(buffer)}
         if (shared is not None and not shared) or _has_effects(loop):
             return None
-        if self._accesses is None:
-            self._accesses = detect_accesses(self.func)
-        inside = [item for item in self._accesses if loop in item.loops]
+        found = self._all() if shared is None else detect_accesses(self.func, of=shared)
+        inside = [item for item in found if loop in item.loops]
         for buffer in dict.fromkeys(item.buffer for item in inside if item.is_write):
-            if (shared is not None and buffer.data not in shared) or is_own(buffer):
+            if is_own(buffer):
                 continue
             users = [item for item in inside if item.buffer.data is buffer.data]
             if any(item.buffer is not buffer or item.pointer for item in users):
                 continue
             for sizes in self._sizes():
-                found = _Trial(self, loop, users, sizes).meeting()
-                if found is not None:
-                    return found
+                where = _Trial(self, loop, users, sizes).meeting()
+                if where is not None:
+                    return where
         return None
+
+    def _all(self) -> list[Access]:
+        if self._accesses is None:
+            self._accesses = detect_accesses(self.func)
+        return self._accesses
 
     def is_input(self, buffer: Buffer) -> bool:
         """Whether a buffer is a parameter that the function leaves as it is."""
-        assert self._accesses is not None
         return any(buffer is item for item in self.func.buffers) and not any(
             (item.is_write or item.pointer) and item.buffer.data is buffer.data
-            for item in self._accesses
+            for item in self._all()
         )
 
     def _sizes(self) -> Iterator[dict[Var, int]]:
@@ -119,15 +125,18 @@ class Meetings:
             yield from (dict.fromkeys(unknown, size) for size in _SIZES)
 
 
-def _of_several_blocks(loop: For) -> set[Var]:
+def _of_several_blocks(loop: For) -> dict[Var, Buffer]:
     """The memory below a loop that one of the innermost blocks writes, and another one uses."""
-    written, used, found = set[Var](), set[Var](), set[Var]()
+    written, used, found = set[Var](), set[Var](), dict[Var, Buffer]()
     for item in statements(loop):
         if type(item) is not Block or child_blocks(item):
             continue
         writes = {region.buffer.data for region in item.writes}
         reads = {region.buffer.data for region in item.reads}
-        found |= (writes & used) | (reads & written)
+        for region in (*item.writes, *item.reads):
+            data = region.buffer.data
+            if (data in writes and data in used) or (data in reads and data in written):
+                found[data] = region.buffer
         written |= writes
         used |= writes | reads
     return found

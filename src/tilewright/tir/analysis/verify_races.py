@@ -19,7 +19,6 @@ that only threads of their own or the loop's body use, is that of each iteration
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable
 from typing import Any
 
@@ -140,7 +139,6 @@ class _Finder:
         self.blocks = -1 if isinstance(func.body, BlockRealize) else 0  # around, without the root
         self.found: tuple[For, str] | None = None
         self.meetings = Meetings(func)
-        self.users: dict[Any, Counter[Var]] = {}
 
     def walk(self, stmt: Any) -> None:
         if self.found is not None or not (self.around or runs_at_once(stmt)):
@@ -326,18 +324,40 @@ class _Finder:
             return of_block or scope not in ("global", "shared", "warp")
         if any(data is other.data for other in self.func.buffers):
             return False
-        return self.uses(self.func.body)[data] == self.uses(loop)[data]
+        return not _is_used_beside(self.func.body, loop, data)
 
-    def uses(self, stmt: Stmt) -> Counter[Var]:
-        """How often the memory of each pointer is accessed, declared or named below a statement."""
-        if stmt not in self.users:
-            nodes: Iterable[Any] = pre_order(stmt)
-            self.users[stmt] = Counter(
-                node.buffer.data if type(node) in _ACCESSES else node
-                for node in nodes
-                if type(node) is Var or type(node) in _ACCESSES
-            )
-        return self.users[stmt]
+
+@per_statement
+def _used_itself(stmt: Stmt) -> frozenset[Var]:
+    """The memory that a statement accesses, declares or names, without those below it."""
+    own = (item for item in stmt.child_nodes() if not isinstance(item, Stmt))
+    nodes: Iterable[Any] = (stmt, *(node for item in own for node in pre_order(item)))
+    return frozenset(
+        node.buffer.data if type(node) in _ACCESSES else node
+        for node in nodes
+        if type(node) is Var or type(node) in _ACCESSES
+    )
+
+
+@per_statement
+def _used_below(stmt: Stmt) -> frozenset[Var]:
+    """The memory that a statement and those below it access, declare or name."""
+    below = (item for item in stmt.child_nodes() if isinstance(item, Stmt))
+    return _used_itself(stmt).union(*map(_used_below, below))
+
+
+def _is_used_beside(body: Stmt, loop: For, data: Var) -> bool:
+    """Whether a function accesses, declares or names memory anywhere but in a loop of it."""
+    stack, found = [body], False
+    while stack:
+        stmt = stack.pop()
+        if stmt is loop and not found:
+            found = True
+        elif data in _used_below(stmt):
+            if data in _used_itself(stmt):
+                return True
+            stack += [item for item in stmt.child_nodes() if isinstance(item, Stmt)]
+    return False
 
 
 def _differs(expr: Expr, item: _AtOnce) -> bool:
