@@ -12,12 +12,11 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from tuning_cases import TARGET, FakeBuilder, FakeRunner, Listed, contexts, tune
 
-from tilewright import te
 from tilewright.meta_schedule.builder import Builder, BuilderInput, BuilderResult
-from tilewright.meta_schedule.database import Database, MemoryDatabase
+from tilewright.meta_schedule.database import MemoryDatabase
 from tilewright.meta_schedule.measure_callback import AddToDatabase, MeasureCallback
-from tilewright.meta_schedule.measure_candidate import MeasureCandidate
 from tilewright.meta_schedule.progress import (
     ConsoleProgress,
     Progress,
@@ -25,139 +24,15 @@ from tilewright.meta_schedule.progress import (
     whole_gain,
 )
 from tilewright.meta_schedule.runner import NoReferenceError, Runner, RunnerInput, RunnerResult
-from tilewright.meta_schedule.search_strategy import SearchStrategy
 from tilewright.meta_schedule.task_scheduler import (
     GradientBased,
     RoundRobin,
     TaskRecord,
     TaskScheduler,
 )
-from tilewright.meta_schedule.task_scheduler.final_ranking import gain
-from tilewright.meta_schedule.tune_context import TuneContext
-from tilewright.meta_schedule.tuning_session import TuningSession
-from tilewright.runtime import Module
 from tilewright.support.collector import RAISED_THRESHOLD
 from tilewright.support.errors import ScheduleError, TuneError
-from tilewright.target import Target
-from tilewright.tir import PrimFunc
 from tilewright.tir.schedule import Schedule
-
-TARGET = Target("llvm -mcpu=znver4 -num-cores=1")
-
-
-def scaled(factor: float) -> PrimFunc:
-    a = te.placeholder((16,), name="A")
-    return te.create_prim_func([a, te.compute((16,), lambda i: a[i] * factor, name="B")])
-
-
-class Listed(SearchStrategy):
-    """Gives a fixed number of candidates."""
-
-    def __init__(self, size: int = 100) -> None:
-        super().__init__()
-        self.size = size
-        self.ended = 0
-        self.heard: list[RunnerResult] = []
-
-    def generate_measure_candidates(self, count: int | None = None) -> list[MeasureCandidate]:
-        assert count is not None
-        count = min(count, self.size)
-        self.size -= count
-        made = []
-        for number in range(count):
-            sch = Schedule(self.context.mod)
-            (loop,) = sch.get_loops(sch.get_block("B"))
-            sch.annotate(loop, "number", number)
-            made.append(MeasureCandidate(sch, self.context.args_info))
-        return made
-
-    def notify_runner_results(
-        self, measure_candidates: Sequence[MeasureCandidate], results: Sequence[RunnerResult]
-    ) -> None:
-        assert len(measure_candidates) == len(results)
-        self.heard += results
-
-    def post_tuning(self) -> None:
-        super().post_tuning()
-        self.ended += 1
-
-
-class FakeBuilder(Builder):
-    """Gives modules that can't be run, or errors for the candidates of some batch numbers."""
-
-    def __init__(self, *fails: int) -> None:
-        self.fails = fails
-        self.batches: list[int] = []
-        self.closed = 0
-
-    def close(self) -> None:
-        self.closed += 1
-
-    def build(self, inputs: Sequence[BuilderInput]) -> list[BuilderResult]:
-        self.batches.append(len(inputs))
-        module = Module.__new__(Module)
-        return [
-            BuilderResult(None, "no", "build")
-            if len(inputs) > 1 and number in self.fails
-            else BuilderResult(module=module)
-            for number in range(len(inputs))
-        ]
-
-
-class FakeRunner(Runner):
-    """Answers from a list, then with the last entry; ``None`` raises an interrupt."""
-
-    def __init__(self, *seconds: float | str | None) -> None:
-        self.seconds = list(seconds) or [1e-3]
-        self.known: list[float | None] = []
-        self.closed = 0
-
-    def run(self, inputs: Sequence[RunnerInput]) -> Iterator[RunnerResult]:
-        for item in inputs:
-            self.known.append(item.best_seconds)
-            answer = self.seconds.pop(0) if len(self.seconds) > 1 else self.seconds[0]
-            if answer is None:
-                raise KeyboardInterrupt
-            if isinstance(answer, str):
-                yield RunnerResult(None, "something", answer)
-            else:
-                yield RunnerResult((answer,), error_ratio=0.0)
-
-    def close(self) -> None:
-        self.closed += 1
-
-
-def contexts(*strategies: SearchStrategy, rules: bool = False) -> list[TuneContext]:
-    return [
-        TuneContext(
-            scaled(number + 2.0),
-            target=TARGET,
-            search_strategy=strategy,
-            task_name=f"task{number}",
-            space_generator="post-order-apply",
-            start_from_rules=rules,
-        )
-        for number, strategy in enumerate(strategies)
-    ]
-
-
-def tune(
-    scheduler: TaskScheduler, tasks: list[TuneContext], trials: int, **options: Any
-) -> Database:
-    scheduler.final_rounds = options.pop("final_rounds", 0)
-    weights = options.pop("task_weights", [1.0] * len(tasks))
-    arguments: dict[str, Any] = {
-        "max_trials_per_task": trials,
-        "num_trials_per_iter": 4,
-        "builder": FakeBuilder(),
-        "runner": FakeRunner(),
-        "database": MemoryDatabase(),
-        "cost_model": None,
-    } | options
-    scheduler.spend(tasks, weights, TuningSession(max_trials_global=trials, **arguments))
-    made: Database = arguments["database"]
-    return made
-
 
 # ---- budgets and counts --------------------------------------------------------------------------
 
@@ -550,103 +425,3 @@ def test_the_rest_of_a_budget_of_time_is_shown() -> None:
     with progress.running([], 100):
         title = progress._table().title
     assert isinstance(title, str) and re.search(r"about (89|90)[.\d]* s left", title)
-
-
-def test_tuning_starts_from_the_rules_and_never_ends_below_them() -> None:
-    (context,) = contexts(Listed(2), rules=True)
-    scheduler = RoundRobin()
-    seen: list[str] = []
-
-    class Watch(MeasureCallback):
-        def on_result(self, scheduler, task, trial) -> None:  # type: ignore[no-untyped-def]
-            seen.append(str(trial.candidate.sch.trace))
-
-    tune(scheduler, [context], 10, callbacks=[Watch()])
-    assert scheduler.tasks[0].trials == 3
-    rule = context.rule_schedule()
-    assert rule is not None and seen[0] == str(rule.trace)
-
-
-def finals(seconds: Sequence[float], again: Sequence[float], **options: Any) -> Any:
-    """Tune a task with so many candidates; then what the last comparison measures."""
-    rules = options.pop("rules", 0)
-    (context,) = contexts(Listed(len(seconds) - rules), rules=bool(rules))
-    scheduler = RoundRobin()
-    runner = FakeRunner(*seconds, *again)
-    database = tune(scheduler, [context], len(seconds), runner=runner, final_rounds=2, **options)
-    (task,) = scheduler.tasks
-    assert task.trials == len(seconds)
-    return context, task, database
-
-
-def test_the_best_are_compared_in_turn_and_the_winner_is_used() -> None:
-    # By order of the first times: 1, 2, 3 ms. Then the second one turns out to be the fastest.
-    context, task, database = finals([3e-3, 1e-3, 2e-3], [2e-3, 1e-3, 3e-3, 2e-3, 1.2e-3, 3e-3])
-    records = database.get_all_tuning_records()
-    assert [record.run_secs for record in records] == [
-        *((3e-3,), (1e-3,), (2e-3,)),
-        (1e-3, 1.2e-3),
-    ]
-    best = database.query_tuning_record(context.mod, TARGET)
-    assert best is records[-1] and not records[0].beat
-    assert set(best.beat) == {records[0].digest, records[1].digest}
-    assert best.trace.as_json() == records[2].trace.as_json()
-    assert task.best_seconds == 1e-3
-
-
-def test_a_candidate_must_clearly_beat_the_rules() -> None:
-    for times, wins in ((1.01, False), (1.04, True)):
-        slow, fast = 1e-3 * times, 1e-3
-        # The rule's schedule comes first, in the comparison as well.
-        context, _, database = finals([2e-3, 1e-3], [slow, fast, slow, fast], rules=1)
-        rule = context.rule_schedule()
-        assert rule is not None
-        best = database.query_tuning_record(context.mod, TARGET)
-        assert len(best.beat) == 1
-        assert (best.trace.as_json() != rule.trace.simplified().as_json()) == wins
-
-
-def test_the_comparison_holds_what_the_rules_make_and_what_was_known() -> None:
-    first, _, database = finals([2e-3, 1e-3], [1e-3, 2e-3, 1e-3, 2e-3])
-    known = database.query_tuning_record(first.mod, TARGET)
-    # Another run measures the rules' schedule and one candidate, not the one that is known.
-    (context,) = contexts(Listed(), rules=True)
-    runner, scheduler = FakeRunner(3e-3, 3e-3, 2e-3, 2e-3, 1e-3), RoundRobin()
-    tune(scheduler, [context], 2, runner=runner, database=database, final_rounds=1)
-    assert scheduler.tasks[0].trials == 2 and len(runner.known) == 2 + 3
-    best = database.query_tuning_record(first.mod, TARGET)
-    last = database.get_all_tuning_records()[-1]
-    assert last is not known and last.digest == known.digest == best.digest
-
-
-def test_nothing_is_decided_if_the_best_do_not_run_again() -> None:
-    context, _, database = finals([2e-3, 1e-3], ["crash"])
-    best = database.query_tuning_record(context.mod, TARGET)
-    assert best.run_secs == (1e-3,) and not best.beat
-
-
-def test_the_batch_goes_to_whoever_is_ahead() -> None:
-    def batch(rule: float, found: float) -> int:
-        """How many of eight candidates are the search's."""
-        strategy = Listed()
-        (context,) = contexts(strategy, rules=True)
-        context.search_strategy._initialize_with_tune_context(context)
-        context.search_strategy.pre_tuning(8, 8, [])
-        assert context.rule_choices is not None
-        context.rule_choices.candidates(1)
-        context.rule_choices.seconds[frozenset()] = rule
-        strategy.times = {(0, bytes([number])): found for number in range(4)}
-        context.generate_measure_candidates(8)
-        return 100 - strategy.size
-
-    assert batch(1e-3, 5e-3) == 0  # far behind
-    assert batch(5e-3, 1e-3) >= 6
-    assert batch(1e-3, 1.5e-3) >= 2
-
-
-def test_a_gain_shows_in_most_rounds_and_in_the_shortest() -> None:
-    assert gain([2.0, 2.0, 2.0], [1.0, 1.0, 1.0]) == 2.0
-    # Disturbed in two of three rounds; once it took as long as the other.
-    assert gain([4.0, 1.0, 4.0], [1.0, 1.0, 1.0]) == 1.0
-    # One lucky round.
-    assert gain([1.0, 1.0, 1.0], [1.0, 1.0, 0.5]) == 1.0
