@@ -9,7 +9,7 @@ import pytest
 from tilewright import driver, te, tir, topi
 from tilewright.dlight import ApplyDefaultSchedule
 from tilewright.dlight.cpu import rules
-from tilewright.ir import IRModule, Var
+from tilewright.ir import Expr, IRModule, Var, const, if_then_else
 from tilewright.runtime import guarded
 from tilewright.script import parse
 from tilewright.target import Target
@@ -84,3 +84,61 @@ def main(A: T.Buffer((4, 9), "int32"), F: T.Buffer((4,), "int32"), Z: T.Buffer((
     out = np.zeros(4, "int32")
     driver.compile(func, Target("native"))(guarded(a), guarded(f), out)
     assert out.tolist() == [7 + int(a[i, :n].sum()) for i, n in enumerate(f)]
+
+
+def _depthwise(channels: int, stride: int, padding: tuple[int, int, int, int]) -> tir.PrimFunc:
+    h, w = Var("h"), Var("w")
+    x = te.placeholder((1, channels, h, w), "float32", "x")
+    f = te.placeholder((channels, 1, 3, 3), "float32", "f")
+    made = topi.nn.conv2d(x, f, stride, padding, groups=channels)
+    return te.create_prim_func([x, f, made])
+
+
+@pytest.mark.parametrize(
+    ("stride", "padding"), [(1, (1, 1, 1, 1)), (1, (2, 0, 0, 2)), (2, (1, 1, 1, 1))]
+)
+def test_padding_keeps_loads_of_whole_tiles_inside(
+    stride: int, padding: tuple[int, int, int, int]
+) -> None:
+    mod = _partitioned(_depthwise(2, stride, padding))
+    rng = np.random.default_rng(0)
+    for rows, columns in [(3, 3), (4, 16), (5, 17), (7, 20), (12, 35)]:
+        x = rng.random((1, 2, rows, columns), dtype=np.float32)
+        f = rng.random((2, 1, 3, 3), dtype=np.float32)
+        top, left, bottom, right = padding
+        filled = np.pad(x[0], [(0, 0), (top, bottom), (left, right)])
+        windows = np.lib.stride_tricks.sliding_window_view(filled, (3, 3), (1, 2))
+        expected = np.einsum("chwij,cij->chw", windows[:, ::stride, ::stride], f[:, 0])
+        out = np.zeros((1, *expected.shape), np.float32)
+        run(mod["main"], x, f, out)
+        np.testing.assert_allclose(out[0], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_guards_of_tiles_are_no_part_of_the_masks_of_padding() -> None:
+    """Else rows that a tile's results share would be loaded once for each of them."""
+    text = _partitioned(_depthwise(96, 1, (1, 1, 1, 1))).script()
+    values = text.split("T.if_then_else(")[1:]
+    assert len(values) == 3  # whole tiles, right edge, bottom edge
+    for value in values:
+        condition, found, _ = value.partition("x_1[")
+        assert found and "T.if_then_else(" not in condition
+
+
+def test_a_guard_stays_where_padding_is_of_another_axis() -> None:
+    n, m = Var("n"), Var("m")
+    x = te.placeholder((n, m), "float32", "x")
+    d = te.reduce_axis((0, 3), "d")
+
+    def windows(i: Expr, j: Expr) -> Expr:
+        inside = if_then_else(j + d.var < m, x(i, j + d.var), const(0.0, "float32"))
+        return te.sum(inside, axis=d)
+
+    func = te.create_prim_func([x, te.compute((n, m), windows, name="y")])
+    mod = _partitioned(func)
+    for rows, columns in [(1, 1), (5, 17), (8, 16), (13, 40)]:
+        data = np.random.default_rng(0).random((rows, columns), dtype=np.float32)
+        out = np.zeros_like(data)
+        run(mod["main"], data, out)
+        filled = np.pad(data, [(0, 0), (0, 2)])
+        expected = sum(filled[:, k : k + columns] for k in range(3))
+        np.testing.assert_allclose(out, expected, rtol=1e-5)

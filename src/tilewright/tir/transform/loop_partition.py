@@ -185,6 +185,7 @@ class _Partitioner(StmtMutator):
         self.left = max_depth
         self.sizes = sizes  # known only with the call
         self.whole = False  # inside of a loop that stays whole
+        self.known: list[Expr] = []  # comparisons that hold in what is visited
 
     def visit_For(self, node: For) -> Stmt:
         around, self.whole = self.whole, self.whole or KEEP_WHOLE in node.annotations
@@ -268,7 +269,7 @@ class _Partitioner(StmtMutator):
 
     def _remainder(self, stmt: Stmt) -> Stmt:
         """What runs where conditions don't hold throughout: cut no further if tiles are whole."""
-        made, whole = relax_tile_guards(stmt, self._fresh())
+        made, whole = relax_tile_guards(stmt, self._fresh(), self.known)
         return _rarely(made if whole else self.visit(made))
 
     def _doubled(self, loop: For, tests: list[tuple[_Condition, Expr]]) -> Stmt:
@@ -299,7 +300,10 @@ class _Partitioner(StmtMutator):
             made = loop.replace(body=self.visit(fast if full.value else loop.body))
             self.left += 1
             return made
+        before = len(self.known)
+        self.known.extend(least >= 0 for _, least in tests)
         fast = self.visit(fast)
+        del self.known[before:]
         rest = _without(loop.body, tests)
         if rest is not loop.body:
             rest = StmtSimplifier(self._fresh()).visit(rest)

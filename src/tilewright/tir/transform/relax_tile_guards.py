@@ -9,10 +9,14 @@ touched. Used by ``LoopPartition`` on what remains when whole tiles are dealt wi
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilewright.arith import Analyzer, conjuncts, linear_coefficients
 from tilewright.ir import (
+    GE,
+    GT,
+    LE,
     LT,
     Call,
     Expr,
@@ -55,10 +59,13 @@ MAX_BYTES = 4096
 _DIVISIONS = (FloorDiv, FloorMod)
 
 
-def relax_tile_guards(stmt: Stmt, analyzer: Analyzer) -> tuple[Stmt, bool]:
+def relax_tile_guards(
+    stmt: Stmt, analyzer: Analyzer, known: Sequence[Expr] = ()
+) -> tuple[Stmt, bool]:
     """Remove guards around stores to register tiles that are allocated inside ``stmt``.
 
-    Loops that a guard ends early become shorter. ``analyzer`` knows the loops around ``stmt``.
+    Loops that a guard ends early become shorter. ``analyzer`` knows the loops around ``stmt``,
+    ``known`` are comparisons that hold in them.
     Also returns whether guards of tiles were removed.
     """
     stmt = _Shortener().visit(stmt)
@@ -68,7 +75,7 @@ def relax_tile_guards(stmt: Stmt, analyzer: Analyzer) -> tuple[Stmt, bool]:
     if not tiles:
         return stmt, False
     grown = {tile.buffer: tile.grown() for tile in tiles.values() if tile.reach > tile.size}
-    made = _Relaxer(set(tiles), grown, analyzer.copy()).visit(stmt)
+    made = _Relaxer(set(tiles), grown, analyzer.copy(), known).visit(stmt)
     return (replace_buffers(made, grown) if grown else made), True
 
 
@@ -289,8 +296,15 @@ class _Finder:
 class _Relaxer(StmtMutator):
     """Removes the guards of chosen tiles."""
 
-    def __init__(self, tiles: set[Var], grown: dict[Buffer, Buffer], analyzer: Analyzer) -> None:
+    def __init__(
+        self,
+        tiles: set[Var],
+        grown: dict[Buffer, Buffer],
+        analyzer: Analyzer,
+        known: Sequence[Expr],
+    ) -> None:
         self.tiles = tiles
+        self.known = tuple(known)
         self.grown = grown
         self.analyzer = analyzer
         self.conditions: list[Expr] = []
@@ -417,8 +431,78 @@ class _Loads(Mutator):
     def __init__(self, relaxer: _Relaxer, own: Var) -> None:
         self.relaxer = relaxer
         self.own = own
+        self.within: list[Expr] = []
+        """Conditions of the value itself under which it reads what is visited."""
+
+    def visit_Call(self, node: Call) -> Expr:
+        if node.op.name != "if_then_else":
+            made: Expr = self.generic_visit(node)
+            return made
+        condition, value, other = node.args
+        condition = self.visit(condition)
+        known = len(self.within)
+        self.within.extend(conjuncts(condition))
+        value = self.visit(value)
+        del self.within[known:]
+        other = self.visit(other)
+        same = all(a is b for a, b in zip(node.args, (condition, value, other)))
+        return node if same else node.replace(args=(condition, value, other))
 
     def visit_BufferLoad(self, node: BufferLoad) -> Expr:
         if node.buffer.data is self.own or node.buffer.data in self.relaxer.tiles:
             return node
+        if self.within and _is_inside(node, self.within, self.relaxer):
+            # Padding says so: a mask that the tile's guard has a part in would be another one for
+            # each row, and elements that rows share would be loaded once for each.
+            return node
         return self.relaxer.safe(node)
+
+
+def _is_inside(load: BufferLoad, conditions: Sequence[Expr], relaxer: _Relaxer) -> bool:
+    """Whether the conditions under which a load runs keep it inside of its buffer."""
+    (index,), size = load.indices, load.buffer.shape[0]
+    # Masks by known sizes are constants, and cost nothing.
+    if dtypes.lanes_of(index.dtype) != 1 or as_int(size) is not None:
+        return False
+    analyzer = relaxer.analyzer.copy()
+    analyzer.assume(and_(*conditions))
+    digits = set(free_vars(index)) - set(free_vars(size))
+    if not analyzer.can_prove(_extreme(index, conditions, digits, analyzer, upper=False) >= 0):
+        return False
+    # What is known around the load is of whole tiles: each says something of its own.
+    last = _extreme(index, conditions, digits, analyzer, upper=True)
+    ends = [last, *(_extreme(last, [item], digits, analyzer, upper=True) for item in relaxer.known)]
+    return any(analyzer.can_prove(end < size) for end in ends)
+
+
+def _extreme(
+    index: Expr, conditions: Sequence[Expr], digits: set[Var], analyzer: Analyzer, *, upper: bool
+) -> Expr:
+    """A bound of an index, from above or below: digits that conditions limit are at their ends.
+
+    From ``row < h`` follows ``row * w + column <= (h - 1) * w + column``.
+    """
+    for condition in conditions:
+        if type(condition) not in _BELOW:
+            continue
+        slack = _BELOW[type(condition)](condition)  # is never negative
+        for var in (item for item in free_vars(slack) if item in digits):
+            ours, theirs = (linear_coefficients(item, [var]) for item in (index, slack))
+            step = None if theirs is None else as_int(theirs[0])
+            step = -step if upper and step is not None else step
+            if ours is None or step is None or step <= 0 or as_int(ours[0]) == 0:
+                continue
+            times = analyzer.simplify(ours[0] // step)
+            if analyzer.can_prove_equal(times * step, ours[0]) and analyzer.can_prove(times >= 0):
+                index = analyzer.simplify(index + times * (slack if upper else -slack))
+                break
+    return index
+
+
+_BELOW: dict[type, Callable[[Any], Expr]] = {
+    LT: lambda node: node.b - node.a - 1,
+    LE: lambda node: node.b - node.a,
+    GT: lambda node: node.a - node.b - 1,
+    GE: lambda node: node.a - node.b,
+}
+"""What is at least zero where a comparison holds."""
