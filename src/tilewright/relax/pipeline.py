@@ -36,6 +36,7 @@ from tilewright.relax.transform import (
     ReshapeLater,
     SelectConvAlgorithm,
     SelectConvLayout,
+    SplitAttention,
     SplitBatch,
     SplitLayoutRewritePreproc,
     StaticPlanBlockMemory,
@@ -142,6 +143,8 @@ def _zero(target: Target | None) -> Pass:
     return Sequential(
         [
             simplify(target),
+            # Transposes are in attention's layouts by now.
+            SplitAttention(),
             # Chooses for groups of convolutions; an algorithm is for either layout.
             SelectConvLayout(target),
             # Sizes are those of the layout; algorithms are for what is left of a batch.

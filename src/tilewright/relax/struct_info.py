@@ -213,6 +213,14 @@ def prove_different(a: Expr, b: Expr) -> bool:
     return a is not b and as_int(simplify(a == b)) == 0
 
 
+def static_shape(info: StructInfo) -> tuple[int, ...] | None:
+    """A tensor's shape; ``None`` if an extent isn't known, and for what is no tensor."""
+    if not isinstance(info, TensorStructInfo) or not info.has_shape:
+        return None
+    extents = [as_int(extent) for extent in info.shape]
+    return None if None in extents else tuple(extent or 0 for extent in extents)
+
+
 def same_shape(a: Sequence[Expr], b: Sequence[Expr]) -> bool:
     """Whether two shapes are provably equal."""
     return len(a) == len(b) and all(map(prove_equal, a, b))

@@ -16,7 +16,7 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from tilewright.ir import IRModule, Var, as_int, dtypes, free_vars, pre_order, substitute
+from tilewright.ir import IRModule, Var, dtypes, free_vars, pre_order, substitute
 from tilewright.relax.branches import all_bindings
 from tilewright.relax.expr import (
     Binding,
@@ -35,7 +35,7 @@ from tilewright.relax.expr import (
 from tilewright.relax.ops import concat, reshape, strided_slice
 from tilewright.relax.registry import RelaxOp
 from tilewright.relax.rewriter import FunctionRewriter, GraphPass
-from tilewright.relax.struct_info import TensorStructInfo, used_vars
+from tilewright.relax.struct_info import TensorStructInfo, static_shape, used_vars
 from tilewright.relax.transform.layout_rules import RULES, elementwise
 from tilewright.target import Target
 
@@ -338,12 +338,7 @@ def _defined(binding: Binding) -> list[RelaxVar | Var]:
 
 
 def _shape(expr: RelaxExpr) -> tuple[int, ...] | None:
-    """A tensor's shape; ``None`` if an extent isn't known, and for other values."""
-    info = expr.struct_info
-    if not isinstance(info, TensorStructInfo) or not info.has_shape:
-        return None
-    extents = [as_int(extent) for extent in info.shape]
-    return None if None in extents else tuple(extent or 0 for extent in extents)
+    return static_shape(expr.struct_info)
 
 
 def _bytes(expr: RelaxExpr) -> int:
