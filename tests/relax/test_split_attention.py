@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from tests.relax.helpers import agree, graph, graph_of, random, symbol, tensor, values
 from tilewright import relax
 from tilewright.ir.transform import Sequential
