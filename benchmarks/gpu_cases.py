@@ -137,6 +137,16 @@ CASES = (
         tensor_cores=True,
     ),
     Case(
+        "conv2d 64->64 3x3 @56, 8 images, NHWC",
+        (((8, 56, 56, 64), "float16"), ((3, 3, 64, 64), "float16")),
+        lambda x, w: topi.nn.conv2d(x, w, 1, 1, 1, "NHWC", "HWIO"),
+        lambda torch, x, w: torch.nn.functional.conv2d(
+            x.permute(0, 3, 1, 2), w.permute(3, 2, 0, 1), padding=1
+        ).permute(0, 2, 3, 1),
+        2.0 * 8 * 64 * 64 * 56 * 56 * 9,
+        tensor_cores=True,
+    ),
+    Case(
         "depthwise 3x3, 256 @112",
         (((1, 256, 112, 112), "float16"), ((256, 1, 3, 3), "float16")),
         lambda x, w: topi.nn.depthwise_conv2d(x, w, 1, 1),

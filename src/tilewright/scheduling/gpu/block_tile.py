@@ -10,12 +10,11 @@ from typing import Protocol
 
 from tilewright.ir import Call, as_int, dtypes, uses_var
 from tilewright.scheduling.gpu.binding import THREADS
+from tilewright.scheduling.gpu.fetches import fetch_lanes, is_contiguous
 from tilewright.scheduling.gpu.matrix_form import inline_into
 from tilewright.scheduling.gpu.reduction import ROWS_OF_THREADS
 from tilewright.scheduling.gpu.simt_tile import (
     can_vectorize_store,
-    fetch_lanes,
-    is_contiguous,
     position_of,
     share_among_threads,
 )
@@ -72,12 +71,12 @@ def share_fetch(sch: Schedule, shared: BlockRV, outer: LoopRV, tile: BlockTile) 
 
 
 def is_copy(block: Block) -> bool:
-    """Whether a block stores what it loads, or zeros under a condition, and computes nothing."""
+    """Whether a block stores what it loads, or zeros under conditions, and computes nothing."""
     store = block.body
     if not isinstance(store, BufferStore):
         return False
     value = store.value
-    if isinstance(value, Call) and value.op.name == "if_then_else":
+    while isinstance(value, Call) and value.op.name == "if_then_else":
         _, value, other = value.args
         if getattr(other, "value", None) != 0:
             return False

@@ -13,13 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import gcd, prod
+from math import prod
 
-from tilewright.arith import Analyzer
-from tilewright.ir import Call, as_int, collect, dtypes, uses_var
-from tilewright.scheduling.blocks import accesses_of, is_injective, loads_of, stride_of
+from tilewright.ir import as_int
+from tilewright.scheduling.blocks import accesses_of, is_injective, stride_of
 from tilewright.scheduling.gpu.binding import BLOCKS, THREADS
-from tilewright.scheduling.gpu.elementwise import VECTOR_BYTES
+from tilewright.scheduling.gpu.fetches import fetch_lanes, is_contiguous
 from tilewright.scheduling.gpu.limits import GPULimits
 from tilewright.scheduling.gpu.matrix_form import inline_into
 from tilewright.scheduling.gpu.reduction import ROWS_OF_THREADS
@@ -287,34 +286,6 @@ def share_among_threads(
 def position_of(sch: Schedule, loop: LoopRV) -> int:
     """How many loops are around a loop."""
     return len(sch.state.loops_above(sch.get(loop)))
-
-
-def is_contiguous(block: Block, axis: int) -> bool:
-    """Whether neighbours along an axis of a copy are neighbours where they come from."""
-    var = block.iter_vars[axis].var
-    strides = [stride_of(load.indices, load.buffer, var) for load in loads_of(block)]
-    return 1 in strides and all(step in (0, 1) for step in strides)
-
-
-def fetch_lanes(block: Block, axis: int, run: int, each: int) -> int:
-    """Elements that one load brings: whole vectors of a row, on one side of every condition."""
-    var = block.iter_vars[axis].var
-    bits = max(dtypes.bits_of(load.buffer.dtype) for load in loads_of(block))
-    lanes = max(1, 8 * VECTOR_BYTES // bits)
-    if any(uses_var(call.args[0], {var}) for call in collect(block.body, Call)
-           if call.op.name == "if_then_else"):  # fmt: skip
-        return 1
-    analyzer = Analyzer()
-    for load in loads_of(block):
-        if stride_of(load.indices, load.buffer, var) == 0:
-            continue
-        rows = as_int(load.buffer.shape[-1])
-        if rows is None or any(uses_var(index, {var}) for index in load.indices[:-1]):
-            return 1
-        # What is added to the axis may begin a vector: the start of a part of the row.
-        start = analyzer.modular_set(load.indices[-1] - var)
-        lanes = gcd(lanes, rows, start.coeff, start.base)
-    return gcd(gcd(lanes, run), each) if each else 1
 
 
 def _split_vector(sch: Schedule, own: BlockRV) -> LoopRV:

@@ -19,11 +19,11 @@ from tilewright.scheduling.gpu.block_tile import (
     share_fetch,
     write_results,
 )
+from tilewright.scheduling.gpu.fetches import is_contiguous
 from tilewright.scheduling.gpu.limits import GPULimits, limits_of
 from tilewright.scheduling.gpu.reduction import ROWS_OF_THREADS
 from tilewright.scheduling.gpu.simt_tile import (
     bind_grid,
-    is_contiguous,
     keep_sums,
 )
 from tilewright.support.errors import ScheduleError

@@ -2,7 +2,7 @@
 
 ``InjectSoftwarePipeline`` marks them by attributes (``async_scope``, ``async_commit_queue_scope``,
 ``async_wait_queue_scope``), which ``ThreadSync`` knows. Afterwards a copy of 4, 8 or 16 bytes is a
-``ptx_cp_async``; where it happens under a condition and brings zeros otherwise, as padding does,
+``ptx_cp_async``; where it happens under conditions and brings zeros otherwise, as padding does,
 it reads no bytes then. Copies of another form are done at once, in which case nothing is in flight.
 PTX counts a thread's groups in one queue, so a kernel may have one. GPUs before ``sm_80`` have no
 such copies: there all are done at once.
@@ -19,6 +19,7 @@ from tilewright.ir import (
     Expr,
     IntImm,
     Ramp,
+    and_,
     as_int,
     call,
     const,
@@ -113,11 +114,12 @@ class _Rewriter(SeqMutator):
 
 def _async_copy(store: BufferStore) -> Stmt | None:
     """The operator that does a copy; ``None`` if there is none for it."""
-    value, condition = store.value, None
-    if isinstance(value, Call) and value.op.name == "if_then_else":
+    value, conditions = store.value, []
+    while isinstance(value, Call) and value.op.name == "if_then_else":
         condition, value, other = value.args
         if not _is_zero(other) or dtypes.lanes_of(condition.dtype) > 1:
             return None
+        conditions.append(condition)
     if not isinstance(value, BufferLoad) or value.buffer.scope != "global":
         return None
     if not is_shared(store.buffer.scope) or value.buffer.dtype != store.buffer.dtype:
@@ -129,7 +131,8 @@ def _async_copy(store: BufferStore) -> Stmt | None:
     if any(isinstance(item, BufferLoad) for index in indices for item in pre_order(index)):
         return None
     operands: list[Expr] = [const(size)]
-    if condition is not None:
+    if conditions:
+        condition = and_(*conditions)
         value = BufferLoad(value.buffer, tuple(_where(condition, index) for index in value.indices))
         operands.append(if_then_else(condition, const(size), const(0)))
     target = BufferLoad(store.buffer, store.indices)

@@ -1,0 +1,90 @@
+"""Which neighbours of a tile lie side by side where an operand comes from, so that vectors move.
+
+An operand may be read through quotients and remainders: the channels of a window of an image lie
+side by side, but windows don't. What matters is what is inside of a vector: if the axis is taken
+apart into aligned vectors and their elements, elements must follow each other, and every condition
+(padding, the end of a sum) must be the same for all of them.
+"""
+
+from __future__ import annotations
+
+from math import gcd
+
+from tilewright.arith import Analyzer
+from tilewright.ir import (
+    Call,
+    Expr,
+    Range,
+    Var,
+    as_int,
+    collect,
+    dtypes,
+    substitute,
+    uses_var,
+)
+from tilewright.scheduling.blocks import loads_of, stride_of
+from tilewright.scheduling.gpu.elementwise import VECTOR_BYTES
+from tilewright.tir import Block, IterVar
+
+
+def is_contiguous(block: Block, axis: int) -> bool:
+    """Whether neighbours along an axis of a copy are neighbours where they come from.
+
+    Those in windows are, if they are so by aligned vectors.
+    """
+    var = block.iter_vars[axis].var
+    strides = [stride_of(load.indices, load.buffer, var) for load in loads_of(block)]
+    if None in strides:
+        return _vector(block, axis, _most_lanes(block)) > 1
+    return 1 in strides and all(step in (0, 1) for step in strides)
+
+
+def fetch_lanes(block: Block, axis: int, run: int, each: int) -> int:
+    """Elements along an axis that one load brings: a power of two, divides ``run`` and ``each``.
+
+    They are side by side and aligned, and on one side of every condition.
+    """
+    most = gcd(_most_lanes(block), run, each) if each else 1
+    return _vector(block, axis, most)
+
+
+def _most_lanes(block: Block) -> int:
+    bits = max(dtypes.bits_of(load.buffer.dtype) for load in loads_of(block))
+    return max(1, 8 * VECTOR_BYTES // bits)
+
+
+def _vector(block: Block, axis: int, most: int) -> int:
+    """The most elements of an aligned vector along an axis, at most so many; 1 if there is none."""
+    lanes = most
+    while lanes > 1 and not _is_vector(block, block.iter_vars[axis], lanes):
+        lanes //= 2
+    return lanes
+
+
+def _is_vector(block: Block, axis: IterVar, lanes: int) -> bool:
+    """Whether so many aligned elements along an axis are one vector in memory."""
+    analyzer, extent = Analyzer(), as_int(axis.dom.extent)
+    for item in block.iter_vars:
+        if item is not axis:
+            analyzer.bind(item.var, item.dom)
+    vector, lane = Var("vector", axis.var.dtype), Var("lane", axis.var.dtype)
+    analyzer.limit(vector, 0, None if extent is None else -(-extent // lanes) - 1)
+    analyzer.bind(lane, Range(0, lanes))
+
+    def apart(expr: Expr) -> Expr:
+        return analyzer.simplify(substitute(expr, {axis.var: vector * lanes + lane}))
+
+    for call in collect(block.body, Call):
+        if call.op.name == "if_then_else" and uses_var(apart(call.args[0]), {lane}):
+            return False
+    moving = [load for load in loads_of(block) if uses_var(load, {axis.var})]
+    for load in moving:
+        *rows, last = map(apart, load.indices)
+        length = as_int(load.buffer.shape[-1])
+        first = analyzer.simplify(last - lane)
+        if length is None or any(uses_var(index, {lane}) for index in (*rows, first)):
+            return False
+        start = analyzer.modular_set(first)
+        if gcd(length, start.coeff, start.base) % lanes:
+            return False
+    return bool(moving)
