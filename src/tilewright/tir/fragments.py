@@ -132,9 +132,11 @@ def fragment_sizes(shape: str) -> dict[str, int]:
 # ---- wgmma --------------------------------------------------------------------------------------
 
 WARPGROUP_SIZE = 128
+BYTES = ("int8", "uint8")
+"""Integers whose products by ``wgmma`` have columns in steps of 16, not 8."""
 WGMMA_TYPES = {
     "fp16": ("fp16", "fp32"), "bf16": ("fp32",), "e4m3": ("fp32",), "e5m2": ("fp32",),
-    "int8": ("int32",),
+    "int8": ("int32",), "uint8": ("int32",),
 }  # fmt: skip
 """Accumulators of ``ptx_wgmma`` by the type of its operands, which take 32 bytes of k."""
 

@@ -11,6 +11,7 @@ from math import prod
 from tilewright.ir import Call, Expr, as_int, dtypes
 from tilewright.support.errors import VerifyError
 from tilewright.tir.fragments import (
+    BYTES,
     DTYPES,
     TURNED,
     TURNED_DEPTH,
@@ -201,7 +202,7 @@ def _wgmma(operands: Operands) -> None:
     depth = 32 // dtypes.bytes_of(DTYPES[types["a"]]) if totals else 0
     fits = types["b"] == types["a"] and types["c"] in totals and (m, k) == (64, depth)
     _expect(
-        fits and n % (16 if types["a"] == "int8" else 8) == 0 and 8 <= n <= 256,
+        fits and n % (16 if types["a"] in BYTES else 8) == 0 and 8 <= n <= 256,
         op, "shapes are m64nNkK, N a multiple of 8 up to 256 and K 32 bytes, for "
         + "; ".join(f"{a} to {'/'.join(c)}" for a, c in WGMMA_TYPES.items()),
         (operands["shape"], *types.values()),

@@ -64,6 +64,11 @@ CASES: dict[str, tuple[Any, tuple[tuple[int, ...], ...], str]] = {
         ((16, 64), (64, 32), (16, 32)),
         "int8",
     ),
+    "bytes without a sign": (
+        lambda a, b: topi.nn.matmul(a, b, out_dtype="int32"),
+        ((16, 64), (64, 32), (16, 32)),
+        "uint8",
+    ),
     "convolution": (
         lambda a, b: topi.nn.conv2d(a, b, padding=1),
         ((1, 16, 4, 4), (16, 16, 3, 3), (1, 16, 4, 4)),
@@ -72,7 +77,7 @@ CASES: dict[str, tuple[Any, tuple[tuple[int, ...], ...], str]] = {
 }
 
 
-@few("name", CASES, every=3)
+@few("name", CASES, "bytes without a sign", every=3)
 def test_products_are_computed_by_mma(name: str) -> None:
     build, shapes, dtype = CASES[name]
     a, b = (tensor(*shape, dtype=dtype, name=f"x{n}") for n, shape in enumerate(shapes[:2]))

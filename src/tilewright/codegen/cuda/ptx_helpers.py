@@ -14,6 +14,7 @@ from tilewright.codegen.c.dialect import Dialect, Helper, Maker
 from tilewright.codegen.c.helpers import fill
 from tilewright.ir import dtypes
 from tilewright.tir.fragments import (
+    BYTES,
     DTYPES,
     MMA_SHAPES,
     TURNED,
@@ -278,7 +279,7 @@ def _wgmma_text(shape: str, a: str, c: str, swizzle: int, turned: str) -> str:
     of a turned operand lie 16 rows apart ("leading byte offset"), which has no meaning for others,
     whose rows are as long as the swizzle.
     """
-    _, n, _ = sizes(shape)
+    _, n, k = sizes(shape)
     kind, constraint = _register(_PTX_TYPES[c])
     total = n // 2 * dtypes.bits_of(DTYPES[c]) // 32
     mode = {128: 1, 64: 2, 32: 3}[swizzle]
@@ -289,7 +290,8 @@ def _wgmma_text(shape: str, a: str, c: str, swizzle: int, turned: str) -> str:
     asm.take("l", ["left", "right"])
     types = ".".join(_PTX_TYPES[item] for item in (c, a, a))
     order = "".join(f", {int(item)}" for item in TURNED[turned])
-    signs = {"fp16": f", 1, 1{order}", "bf16": f", 1, 1{order}", "int8": ""}.get(a, ", 1, 1")
+    order = f", 1, 1{order}" if k == TURNED_DEPTH else ", 1, 1"
+    signs = "" if a in BYTES else order  # products of bytes take no signs
     text = asm.text(
         f"wgmma.mma_async.sync.aligned.{shape}.{types} {sums}, %{total}, %{total + 1}, 1{signs}"
     )
@@ -307,7 +309,7 @@ def _add_wgmma() -> None:
     for a, totals in WGMMA_TYPES.items():
         depth = 32 // dtypes.bytes_of(DTYPES[a])
         for n in range(8, 257, 8):
-            if a == "int8" and n % 16:
+            if a in BYTES and n % 16:
                 continue
             for c in totals:
                 shape = f"m64n{n}k{depth}"

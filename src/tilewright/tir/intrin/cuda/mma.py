@@ -38,6 +38,7 @@ KINDS = (
     Kind("float16", "f16", "fp16", 16, ("float32", "float16")),
     Kind("bfloat16", "bf16", "bf16", 16, ("float32",)),
     Kind("int8", "i8", "int8", 32, ("int32",)),
+    Kind("uint8", "u8", "uint8", 32, ("int32",)),
     Kind("float8_e4m3fn", "e4m3", "e4m3", 32, ("float32",)),
     Kind("float8_e5m2", "e5m2", "e5m2", 32, ("float32",)),
 )

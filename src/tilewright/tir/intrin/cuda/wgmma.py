@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from tilewright.ir import dtypes
 from tilewright.tir.fragments import (
+    BYTES,
     DTYPES,
     TURNED,
     TURNED_DEPTH,
@@ -29,7 +30,7 @@ ROW_BYTES = 128
 SIZES = (8, 16, 32, 64, 128, 256)
 KINDS = {
     "fp16": ("f16", "fp32"), "bf16": ("bf16", "fp32"), "e4m3": ("e4m3", "fp32"),
-    "e5m2": ("e5m2", "fp32"), "int8": ("s8", "int32"),
+    "e5m2": ("e5m2", "fp32"), "int8": ("s8", "int32"), "uint8": ("u8", "int32"),
 }  # fmt: skip
 _TX = 'for tx in T.thread_binding(128, thread="threadIdx.x"):'
 _SHORT = {"fp32": "f32", "int32": "s32"}
@@ -130,7 +131,7 @@ def _store(n: int, total: str, scope: str) -> str:
 
 
 WGMMA_NAMES = (
-    *(_product(n, kind, scope) for n in SIZES for kind in KINDS if kind != "int8" or n > 8
+    *(_product(n, kind, scope) for n in SIZES for kind in KINDS if kind not in BYTES or n > 8
       for scope in ("shared", "shared.dyn")),
     *(_product(n, kind, scope, turned) for n in SIZES for kind in ("fp16", "bf16")
       for turned in ("a", "b", "ab") if n % TURNED_WIDTH == 0 or turned == "a"
