@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import io
+import math
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+from rich.console import Console
 from tuning_cases import TARGET, FakeRunner, Listed, contexts, tune
 
 from tilewright.meta_schedule.measure_callback import MeasureCallback
+from tilewright.meta_schedule.progress import task_table
 from tilewright.meta_schedule.task_scheduler import RoundRobin
 from tilewright.meta_schedule.task_scheduler.final_ranking import gain
+from tilewright.support.errors import TuneError
 
 
 def test_tuning_starts_from_the_rules_and_never_ends_below_them() -> None:
@@ -85,23 +91,62 @@ def test_nothing_is_decided_if_the_best_do_not_run_again() -> None:
     assert best.run_secs == (1e-3,) and not best.beat
 
 
-def test_the_batch_goes_to_whoever_is_ahead() -> None:
-    def batch(rule: float, found: float) -> int:
-        """How many of eight candidates are the search's."""
-        strategy = Listed()
-        (context,) = contexts(strategy, rules=True)
-        context.search_strategy._initialize_with_tune_context(context)
-        context.search_strategy.pre_tuning(8, 8, [])
-        assert context.rule_choices is not None
-        context.rule_choices.candidates(1)
-        context.rule_choices.seconds[frozenset()] = rule
-        strategy.times = {(0, bytes([number])): found for number in range(4)}
-        context.generate_measure_candidates(8)
-        return 100 - strategy.size
+def of_the_search(
+    rule: float, found: float, *, count: int = 8, choices: int = 0, max_lag: float = math.inf
+) -> int:
+    """How many of some candidates are the search's, if the rules have so many choices."""
+    strategy = Listed()
+    (context,) = contexts(strategy, rules=True)
+    context.max_lag = max_lag
+    context.search_strategy._initialize_with_tune_context(context)
+    context.search_strategy.pre_tuning(8, 8, [])
+    rules = context.rule_choices
+    assert rules is not None
+    made = rules.candidates(1)
+    rules.each_candidate = lambda count: iter(made * min(count, choices))  # type: ignore[method-assign]
+    rules.seconds[frozenset()] = rule
+    strategy.times = {(0, bytes([number])): found for number in range(4)}
+    context.generate_measure_candidates(count)
+    return 100 - strategy.size
 
-    assert batch(1e-3, 5e-3) == 0  # far behind
-    assert batch(5e-3, 1e-3) >= 6
-    assert batch(1e-3, 1.5e-3) >= 2
+
+def test_the_batch_goes_to_whoever_is_ahead() -> None:
+    assert of_the_search(5e-3, 1e-3, choices=99) == 6
+    assert of_the_search(1e-3, 1.5e-3, count=16, choices=99) == 4
+    assert of_the_search(1e-3, 5e-3, count=16, choices=99) == 0  # far behind
+    assert of_the_search(1e-3, 5e-3, count=16, choices=3) == 13  # what is left is for the search
+
+
+def test_a_search_goes_on_however_far_behind_unless_it_is_limited() -> None:
+    assert of_the_search(1e-3, 9e-3) == 8
+    assert of_the_search(1e-3, 9e-3, max_lag=4.0) == 0
+    assert of_the_search(1e-3, 3e-3, max_lag=4.0) == 8
+    assert of_the_search(math.inf, 9e-3, max_lag=4.0) > 0  # nobody is ahead of it
+    with pytest.raises(TuneError, match="max_lag is at least 1, got"):
+        tune(RoundRobin(), contexts(Listed()), 4, max_lag=0.5)
+
+
+@pytest.mark.parametrize(
+    ("max_lag", "trials", "why"),
+    [(math.inf, 12, ""), (2.0, 2, "the search is 5 times as slow as the rules")],
+)
+def test_a_task_says_why_it_has_ended(max_lag: float, trials: int, why: str) -> None:
+    class Behind(Listed):
+        def notify_runner_results(self, candidates: Any, results: Any) -> None:
+            super().notify_runner_results(candidates, results)
+            self.times = {(0, bytes([number])): 5e-3 for number in range(4)}
+
+    scheduler, runner = RoundRobin(), FakeRunner(1e-3, *[5e-3] * 20)
+    tune(
+        scheduler, contexts(Behind(), rules=True), 12,
+        runner=runner, max_lag=max_lag, num_trials_per_iter=8,
+    )  # fmt: skip
+    (task,) = scheduler.tasks
+    assert task.trials == trials and task.ended == why
+    shown = io.StringIO()
+    Console(width=300, file=shown).print(task_table(scheduler.tasks))
+    assert (f"ended: {why}" in shown.getvalue()) == bool(why)
+    assert task.finished and task.state == (f"ended: {why}" if why else "ended")
 
 
 def test_a_gain_shows_in_most_rounds_and_in_the_shortest() -> None:

@@ -52,13 +52,17 @@ def whole_gain(tasks: Sequence[TaskRecord]) -> float:
 def task_table(tasks: Sequence[TaskRecord], title: str | None = None) -> Table:
     """Return a table of tasks: weight, trials, best time and rate, rejected by reason.
 
-    ``to gain`` is by how much ``MORE_TRIALS`` are expected to shorten the best time.
+    ``to gain`` is by how much ``MORE_TRIALS`` are expected to shorten the best time. The last
+    column is there if a task has ended before its trials were spent.
     """
     table = Table(title=title)
     table.add_column("task")
     for column in ("weight", "trials", "best", "GFLOP/s", "to gain"):
         table.add_column(column, justify="right")
     table.add_column("rejected")
+    some_ended = any(task.ended for task in tasks)
+    if some_ended:
+        table.add_column("state")
     for task in tasks:
         rate = task.context.flops / task.best_seconds / 1e9
         table.add_row(
@@ -69,6 +73,7 @@ def task_table(tasks: Sequence[TaskRecord], title: str | None = None) -> Table:
             f"{rate:.1f}" if rate > 0 else "-",
             gain_text(task.expected_gain(MORE_TRIALS)),
             rejected_text(task),
+            *([task.state] if some_ended else []),
         )
     return table
 

@@ -32,7 +32,7 @@ class TopCandidate:
 class TaskRecord:
     """The progress of a task: trials, best time (seconds), failures by reason.
 
-    ``error`` says why the whole task was given up, if it was.
+    ``error`` says why the whole task was given up, if it was, and ``ended`` why it has ended.
     """
 
     context: TuneContext
@@ -42,6 +42,7 @@ class TaskRecord:
     best_history: list[float] = field(default_factory=list)
     failures: Counter[str] = field(default_factory=Counter)
     finished: bool = False
+    ended: str = ""
     spent_seconds: float = 0.0
     reference: Reference | None = None
     error: str | None = None
@@ -78,6 +79,15 @@ class TaskRecord:
         return step * trials / (self.trials + trials)
 
     @property
+    def state(self) -> str:
+        """Whether the task goes on, or why not."""
+        if self.error is not None:
+            return "given up"
+        if not self.finished:
+            return "going on"
+        return f"ended: {self.ended}" if self.ended else "ended"
+
+    @property
     def name(self) -> str:
         """The task's name."""
         return self.context.task_name
@@ -89,14 +99,14 @@ class TaskRecord:
 
 
 def statistics(tasks: Sequence[TaskRecord]) -> str:
-    """Return a table of tasks: trials, failures, the best times, and which have ended."""
+    """Return a table of tasks: trials, failures, the best times, and why they have ended."""
     lines = [f"{'task':<32} {'weight':>7} {'trials':>7} {'failed':>7} {'best':>12}  state"]
     for task in tasks:
         best = f"{task.best_seconds * 1e6:.2f} us" if math.isfinite(task.best_seconds) else "none"
-        state = "given up" if task.error else "ended" if task.finished else "going on"
         failed = sum(task.failures.values())
         lines.append(
-            f"{task.name:<32} {task.weight:>7g} {task.trials:>7} {failed:>7} {best:>12}  {state}"
+            f"{task.name:<32} {task.weight:>7g} {task.trials:>7} {failed:>7} {best:>12}  "
+            f"{task.state}"
         )
     known = [task for task in tasks if math.isfinite(task.best_seconds)]
     total = sum(task.weight * task.best_seconds for task in known)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 
@@ -49,6 +50,7 @@ def tune_tir(
     progress: Progress | None = None,
     time_budget: float | None = None,
     min_improvement: float = 0.0,
+    max_lag: float = math.inf,
     symbols: Symbols | None = None,
     num_tuning_cores: int | str | None = None,
     special_space: Mapping[str, Space] | None = None,
@@ -107,6 +109,7 @@ def tune_tir(
         progress=progress,
         time_budget=time_budget,
         min_improvement=min_improvement,
+        max_lag=max_lag,
     )
     if symbol is not None:
         settle_sizes(tasks, symbol, values, opened, builder, runner, progress, end)

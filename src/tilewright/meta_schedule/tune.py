@@ -133,6 +133,7 @@ def tune_tasks(
     progress: Progress | None = None,
     time_budget: float | None = None,
     min_improvement: float = 0.0,
+    max_lag: float = math.inf,
     num_tuning_cores: int | str | None = None,
     part_of: Whole | None = None,
 ) -> Database:
@@ -141,7 +142,9 @@ def tune_tasks(
     The run ends after ``max_trials_global`` trials or ``time_budget`` seconds, and a task before
     that after ``max_trials_per_task`` trials, or if its next batch is expected to gain less than
     ``min_improvement`` (relative; 0.01 is one per cent). The seconds are for everything, the final
-    comparison of the best candidates included.
+    comparison of the best candidates included. A search whose best is more than ``max_lag`` times
+    as slow as what the rules make gets no more trials; with the rules' other choices tried, its
+    task ends, and the table says so. Unless it is given, a task gets the trials that are asked for.
 
     Records and a log go to ``work_dir`` (without one, records stay in memory). The search starts
     from the database's existing records; a cost model requested by name starts from what it learned
@@ -164,7 +167,7 @@ def tune_tasks(
             num_trials_per_iter=num_trials_per_iter, builder=builder, runner=runner,
             database=database, cost_model=cost_model, measure_callbacks=measure_callbacks,
             module_equality=module_equality, progress=progress, min_improvement=min_improvement,
-            num_tuning_cores=num_tuning_cores, part_of=part_of,
+            max_lag=max_lag, num_tuning_cores=num_tuning_cores, part_of=part_of,
         )  # fmt: skip
     until = deadline(time_budget)
     trials = trial_budget(max_trials_global, time_budget)
@@ -183,6 +186,7 @@ def tune_tasks(
         progress or Progress(),
         until,
         min_improvement,
+        max_lag,
     )
     _say_what_is_assumed(tasks)
     # Opened last, so that a run that makes no sense leaves no folder.
@@ -260,7 +264,7 @@ def _logged(
         yield session
         return
     digest = run_digest(
-        tasks, weights, session.num_trials_per_iter, session.min_improvement,
+        tasks, weights, session.num_trials_per_iter, session.min_improvement, session.max_lag,
         type(session.cost_model).__name__, type(scheduler).__name__, session.runner.settings(),
     )  # fmt: skip
     part = None if whole is None else whole.next_part()

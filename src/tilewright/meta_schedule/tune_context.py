@@ -30,7 +30,7 @@ Space = SpaceGenerator | str | Callable[[Schedule], object]
 FIRST_BATCH = 4
 """Fewer trials than this tell little about a task."""
 # How much of its first batch a task spends on what rules could make; and by how many times the best
-# of these may be faster than what the search has found before the search is given up.
+# of these may be faster than what the search has found before these come first.
 _FIRST_SHARE, _FAR_BEHIND = 0.85, 2.0
 # Schedules from records of similar programs that a task starts from.
 _SEEDS = 3
@@ -93,6 +93,8 @@ class TuneContext(Task):
         self.symbols = symbols
         self.start_from_rules = start_from_rules
         self.num_trials_per_iter = 0
+        self.max_lag = math.inf
+        """How many times as slow as what the rules make a search's best may be for it to go on."""
         self._similar: list[Near] | None = None
         self.rule_choices: RuleChoices | None = None
         """What the rules could make of the task; ``None`` without ``start_from_rules``."""
@@ -147,7 +149,7 @@ class TuneContext(Task):
         The very first candidate of a task is the rules' schedule, so tuning starts from untuned
         code; schedules of similar programs follow. A batch is divided between the rules' other
         choices and the search: whichever has the faster candidate so far gets more, and a search
-        that is far behind gets nothing more.
+        that is far behind gets what the rules have no choices for; beyond ``max_lag`` nothing.
         """
         return list(self.each_measure_candidate(count))
 
@@ -179,21 +181,38 @@ class TuneContext(Task):
             if rest:
                 yield from search.each_measure_candidate(rest)
             return
-        tried = list(search.times.values())  # those that failed have infinity
-        best = min(tried, default=math.inf)
-        if len(tried) >= FIRST_BATCH and best > _FAR_BEHIND * rules.best_seconds:
-            self.logger.info(
-                "task %s: the search is far behind what the rules make", self.task_name
-            )
-            yield from rules.each_candidate(count)
+        lag = self.search_lag
+        if self.search_is_given_up or lag > _FAR_BEHIND:
+            yield from counted(rules.each_candidate(count))
+            if made < count and not self.search_is_given_up:
+                yield from search.each_measure_candidate(count - made)
             return
-        ahead = rules.best_seconds <= best
-        yield from counted(rules.each_candidate(max(1, round(count * (0.75 if ahead else 0.25)))))
+        ahead = lag >= 1.0
+        share = max(1, round(count * (0.75 if ahead else 0.25)))
+        yield from counted(rules.each_candidate(share))
         by_rule = made
         if made < count:
             yield from counted(search.each_measure_candidate(count - made))
         if by_rule:
             yield from rules.each_candidate(count - made)
+
+    @property
+    def search_lag(self) -> float:
+        """How many times as slow as what the rules make the search's best is.
+
+        That is 1.0 while too little is known of either.
+        """
+        if self.rule_choices is None:
+            return 1.0
+        tried, by_rule = self.search_strategy.times.values(), self.rule_choices.best_seconds
+        if len(tried) < FIRST_BATCH or not math.isfinite(by_rule):
+            return 1.0
+        return min(tried) / by_rule  # those that failed have infinity
+
+    @property
+    def search_is_given_up(self) -> bool:
+        """Whether the search is too far behind what the rules make to go on."""
+        return self.search_lag > self.max_lag
 
     def find_similar(self, database: Database) -> None:
         """Look for records of similar programs, once.

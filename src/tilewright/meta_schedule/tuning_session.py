@@ -22,7 +22,8 @@ class TuningSession:
 
     Without a ``database`` nothing is kept, without a ``cost_model`` nothing is learned. Everything
     ends at about the time ``until``, by ``time.monotonic``, the comparison of the best included. A
-    task ends when its next batch is expected to gain less than ``min_improvement`` (relative).
+    task ends when its next batch is expected to gain less than ``min_improvement`` (relative). A
+    search goes on only while its best is at most ``max_lag`` times as slow as what the rules make.
     What is ``remembered`` of a run that ended early isn't measured again, nor passed to
     ``on_result`` of the callbacks.
     """
@@ -38,6 +39,7 @@ class TuningSession:
     progress: Progress = field(default_factory=Progress)
     until: float = math.inf
     min_improvement: float = 0.0
+    max_lag: float = math.inf
     remembered: Remembered | None = None
 
     def __post_init__(self) -> None:
@@ -46,3 +48,5 @@ class TuningSession:
             raise TuneError("numbers of trials must not be negative, num_trials_per_iter positive")
         if not 0.0 <= self.min_improvement < 1.0:
             raise TuneError(f"min_improvement is from 0 to 1, got {self.min_improvement}")
+        if not self.max_lag >= 1.0:
+            raise TuneError(f"max_lag is at least 1, got {self.max_lag}")

@@ -51,6 +51,8 @@ _MOST_LINES = 1 << 14
 _TOP, _FEW_ROUNDS = 6, 4
 # What a trial takes, in seconds, before that is known.
 _TRIAL_SECONDS = 0.2
+# Of a small budget each task could get so many batches more, of so many trials at least.
+_MORE_BATCHES, _SMALL_BATCH = 2, 2 * FIRST_BATCH
 
 
 def _timed(candidates: Iterator[MeasureCandidate], builder: Builder) -> Iterator[MeasureCandidate]:
@@ -90,7 +92,7 @@ class TaskScheduler:
 
     def terminate_task(self, task_id: int) -> None:
         """End a task: it gets no more batches."""
-        self._finish(self.tasks[task_id])
+        self._finish(self.tasks[task_id], "terminated")
 
     @staticmethod
     def create(
@@ -183,11 +185,12 @@ class TaskScheduler:
                     left -= self._batch(task, count, session)
                     self.touch_task(number)
                     if not task.finished and task.expected_gain(count) < session.min_improvement:
-                        session.progress.message(
-                            f"task {task.name}: {count} more trials are expected to gain "
-                            f"{task.expected_gain(count):.2%}, so it ends here"
+                        why = (
+                            f"{count} more trials are expected to gain "
+                            f"{task.expected_gain(count):.2%}"
                         )
-                        self._finish(task)
+                        session.progress.message(f"task {task.name} ends: {why}")
+                        self._finish(task, why)
                 with Profiler.timeit("comparing the best"):
                     for position, task in enumerate(self.tasks):
                         self._rank_top(task, session, self.tasks[position:])
@@ -209,13 +212,17 @@ class TaskScheduler:
         """Return how many trials a task may take.
 
         First batches find out where trials pay off; together they get half of the budget, or enough
-        for ``FIRST_BATCH`` trials each, which is what they get if the budget is one of time.
+        for ``FIRST_BATCH`` trials each, which is what they get if the budget is one of time. Later
+        ones are small if otherwise few tasks could have another one.
         """
         waiting = sum(not (item.best_history or item.finished) for item in self.tasks)
-        if waiting == 0 or len(self.tasks) == 1:
+        if len(self.tasks) == 1:
             return left
         if task.best_history:
-            return max(1, left - waiting)
+            # Small batches find out for more tasks whether there is something to gain.
+            alive = sum(not item.finished for item in self.tasks)
+            some = max(_SMALL_BATCH, left // (_MORE_BATCHES * alive))
+            return max(1, min(left - waiting, some))
         if in_time:
             return FIRST_BATCH
         return max(1, left // (2 * waiting), min(FIRST_BATCH, left // waiting))
@@ -233,22 +240,22 @@ class TaskScheduler:
         most = min(left, session.num_trials_per_iter)
         if before:
             return min(before, most)  # the log may be a stranger's
+        in_time = math.isfinite(session.until)
+        time_for = self._in_time(task, session) if in_time else left
         return min(
             most,
-            self._fair_share(task, left, math.isfinite(session.until)),
+            self._fair_share(task, min(left, time_for), in_time),
             session.max_trials_per_task - task.trials,
-            self._in_time(task, session),
+            time_for,
         )
 
     def _in_time(self, task: TaskRecord, session: TuningSession) -> int:
         """Return for how many trials of a task there is time before the best are compared."""
-        if math.isinf(session.until):
-            return session.num_trials_per_iter
         known = [item for item in (task, *self.tasks) if item.trials]
         own = known[:1] if task.trials else known
         spent, trials = sum(x.spent_seconds for x in own), sum(x.trials for x in own)
         rate = spent / trials if trials else _TRIAL_SECONDS
-        return int(min(self._before_ranking(session) / rate, session.num_trials_per_iter))
+        return int(min(self._before_ranking(session) / rate, session.max_trials_global))
 
     def _before_ranking(self, session: TuningSession) -> float:
         """Seconds that are left until the best of each task have to be compared."""
@@ -270,6 +277,7 @@ class TaskScheduler:
         if task.prepared:
             return True
         context = task.context
+        context.max_lag = session.max_lag
         try:
             with Profiler.timeit("design spaces"):
                 context.pre_tuning(
@@ -304,9 +312,10 @@ class TaskScheduler:
         logger.error("task %s is given up: %s", task.name, why)
         session.progress.message(f"task {task.name} is given up: {why}")
 
-    def _finish(self, task: TaskRecord) -> None:
+    def _finish(self, task: TaskRecord, why: str = "") -> None:
+        """End a task; ``why`` is for those that end before their trials are spent."""
         if not task.finished:
-            task.finished = True
+            task.finished, task.ended = True, why
             if task.prepared:
                 task.context.post_tuning()
 
@@ -339,8 +348,11 @@ class TaskScheduler:
             with rest:
                 built = chain(list(islice(builds, 1)), builds)
             if not candidates:
-                logger.info("task %s: the design space is exhausted", task.name)
-                self._finish(task)
+                why = "all candidates are tried"
+                if context.search_is_given_up:
+                    why = f"the search is {context.search_lag:.2g} times as slow as the rules"
+                session.progress.message(f"task {task.name} ends: {why}")
+                self._finish(task, why)
                 return 0
             session.progress.working(task, "measuring")
             with Profiler.timeit("measuring"):

@@ -72,4 +72,5 @@ class GradientBased(TaskScheduler):
         if task.context.flops and max(rates, default=0.0) > 0.0:
             reachable = task.context.flops / max(rates)
             guess = min(guess, max(0.0, best - reachable / self.beta))
+        guess /= max(1.0, task.context.search_lag)  # it has to catch up with the rules first
         return task.weight * (self.alpha * past + (1.0 - self.alpha) * guess)
