@@ -118,3 +118,10 @@ def test_keys_of_unknown_length_stay_joined() -> None:
     shapes = [(1, 4, 1, 64), (1, 4, n, 64), (1, 4, 1, 64), (1, 4, n, 64), (1, 4, 1, 64)]
     mod = graph(attend(2), *(tensor(shape) for shape in shapes))
     assert "nn.scaled_dot_product_attention" in values(SPLIT(mod))
+
+
+def test_unknown_lengths_may_add_up_to_a_known_one() -> None:
+    n = symbol("n")
+    past, rest = (1, 4, n, 64), (1, 4, 300 - n, 64)
+    mod = graph(attend(2), *map(tensor, [(1, 4, 1, 64), past, rest, past, rest]))
+    assert "nn.scaled_dot_product_attention" in values(SPLIT(mod))

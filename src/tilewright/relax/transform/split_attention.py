@@ -58,7 +58,9 @@ class _Splitter(FunctionRewriter):
             (parts,) = value.args
             ndim = len(_shape(value) or ())
             along = ndim == 4 and value.attrs["axis"] % ndim == _SEQUENCE
-            if along and isinstance(parts, Tuple) and self.uses[var] == 1:
+            # Unknown lengths may add up to a known one.
+            along = along and isinstance(parts, Tuple) and None not in map(_shape, parts.fields)
+            if along and self.uses[var] == 1:
                 self.joined[var] = parts.fields
         elif is_call_to(value, OPERATOR) and _is_single_query(value):
             keys, values = (self.joined.get(arg, ()) for arg in value.args[1:3])
@@ -115,7 +117,9 @@ def _is_single_query(call: RelaxCall) -> bool:
 
 
 def _length(part: RelaxExpr) -> int:
-    return (_shape(part) or (0,) * 4)[_SEQUENCE]
+    shape = _shape(part)
+    assert shape is not None
+    return shape[_SEQUENCE]
 
 
 def _shape(expr: RelaxExpr) -> tuple[int, ...] | None:
