@@ -314,3 +314,13 @@ def test_the_call_decides_on_threads() -> None:
         mod = IRModule({"main": te.create_prim_func([x, topi.exp(x)])})
         made = dlight.ApplyDefaultSchedule(target=target)(mod)
         assert ("T.parallel" in made.script()) == parallel
+
+
+@pytest.mark.parametrize("cpu", ["haswell", "x86-64"])
+def test_tiles_of_products_of_any_size_are_several_vectors_wide(cpu: str) -> None:
+    target = Target(f"llvm -mcpu={cpu} -num-cores=1")
+    n, m, k = (te.var(name, "int64") for name in "nmk")
+    a, b = te.placeholder((n, k), "float32", "a"), te.placeholder((k, m), "float32", "b")
+    func = te.create_prim_func([a, b, topi.matmul(a, b)])
+    text = dlight.default_schedule(target)(IRModule({"main": func})).script()
+    assert f"in T.vectorized({2 * target.vector_lanes(32)})" in text

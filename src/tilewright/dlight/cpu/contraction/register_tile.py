@@ -141,6 +141,9 @@ _Extent = int | None
 _MOST_VECTORS, _MOST_VECTORS_ALONE = 6, 8
 # Scores that differ by less are the same.
 _TIE = 1e-9
+# Share of the best score from which a tile of several vectors is taken, where no size is known and
+# registers are few (measured on a Zen 4 held to AVX2).
+_NEAR = 0.95
 
 
 def _extent(axis: Axis | None) -> _Extent:
@@ -164,7 +167,14 @@ def _ranked(row: _Extent, vector: _Extent, limits: Limits) -> tuple[Tile, ...]:
         if best.score:
             made.append(best)
     # Narrow tiles win a tie.
-    return tuple(sorted(made, key=lambda tile: round(tile.score, 9), reverse=True))
+    made = sorted(made, key=lambda tile: round(tile.score, 9), reverse=True)
+    if row == vector == 0 and limits.registers < MANY_REGISTERS:
+        # Of sizes that both come with the call, small ones have a say that they don't have in time:
+        # with one vector, all rows' scalars are loaded for it alone, from half a cache line each.
+        wide = [tile for tile in made if tile.columns > limits.lanes]
+        if wide and wide[0].score > _NEAR * made[0].score:
+            made = [tile for tile in made if tile in wide or tile.score < wide[0].score]
+    return tuple(made)
 
 
 def _widths(row: _Extent, vector: _Extent, limits: Limits) -> list[int]:
