@@ -58,10 +58,10 @@ class _Splitter(FunctionRewriter):
             (parts,) = value.args
             ndim = len(_shape(value) or ())
             along = ndim == 4 and value.attrs["axis"] % ndim == _SEQUENCE
+            fields = parts.fields if isinstance(parts, Tuple) else ()
             # Unknown lengths may add up to a known one.
-            along = along and isinstance(parts, Tuple) and None not in map(_shape, parts.fields)
-            if along and self.uses[var] == 1:
-                self.joined[var] = parts.fields
+            if along and self.uses[var] == 1 and None not in map(_shape, fields):
+                self.joined[var] = fields
         elif is_call_to(value, OPERATOR) and _is_single_query(value):
             keys, values = (self.joined.get(arg, ()) for arg in value.args[1:3])
             if keys and list(map(_length, keys)) == list(map(_length, values)):
