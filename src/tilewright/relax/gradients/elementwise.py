@@ -90,7 +90,8 @@ def choose(
     return op.where(condition, passed, number(0, passed) if otherwise is None else otherwise)
 
 
-def _between(x: RelaxExpr, low: float, high: float) -> RelaxCall:
+def between(x: RelaxExpr, low: float, high: float) -> RelaxCall:
+    """Whether elements are greater than one number and less than another."""
     return op.logical_and(op.greater(x, number(low, x)), op.less(x, number(high, x)))
 
 
@@ -101,7 +102,7 @@ def _relu(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) ->
 
 @register_gradient("nn.relu6")
 def _relu6(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
-    return [choose(_between(call.args[0], 0, 6), grad)]
+    return [choose(between(call.args[0], 0, 6), grad)]
 
 
 @register_gradient("nn.leaky_relu")
@@ -112,7 +113,7 @@ def _leaky_relu(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuild
 
 @register_gradient("nn.hard_sigmoid")
 def _hard_sigmoid(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
-    return [choose(_between(call.args[0], -3, 3), grad * (1 / 6))]
+    return [choose(between(call.args[0], -3, 3), grad * (1 / 6))]
 
 
 @register_gradient("nn.hard_swish")

@@ -11,6 +11,7 @@ from tilewright.relax.expr import RelaxCall, RelaxExpr, RelaxVar
 from tilewright.relax.gradients.common import collapse, number
 from tilewright.relax.gradients.elementwise import (
     Derivative,
+    between,
     broadcast_rule,
     choose,
     product_rule,
@@ -102,9 +103,8 @@ def _selu(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) ->
 
 @register_gradient("nn.hardtanh")
 def _hardtanh(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
-    x = call.args[0]
-    low, high = number(call.attrs["min_val"], x), number(call.attrs["max_val"], x)
-    return [choose(op.logical_and(op.greater(x, low), op.less(x, high)), grad)]
+    low, high = call.attrs["min_val"], call.attrs["max_val"]
+    return [choose(between(call.args[0], low, high), grad)]
 
 
 @register_gradient("nn.threshold")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from typing import Any, ClassVar
 
 from tilewright.arith import Analyzer
 from tilewright.ir import (
@@ -16,12 +16,14 @@ from tilewright.ir import (
     Pass,
     Range,
     Var,
+    annotated,
+    contains,
     not_,
     pre_order,
 )
 from tilewright.tir.analysis.data_variables import know_data
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.stmt import For, IfThenElse, SeqStmt, Stmt, seq
+from tilewright.tir.stmt import BlockRealize, For, IfThenElse, SeqStmt, Stmt, seq
 
 
 class FunctionTransform(Pass):
@@ -51,6 +53,39 @@ class StmtMutator(SeqMutator):
     def visit_Expr(self, node: Expr) -> Expr:
         """Don't go into an expression."""
         return node
+
+
+class AnnotatedBlocks(Mutator):
+    """A mutator that rewrites blocks with an ``annotation``, which goes; expressions stay."""
+
+    annotation: ClassVar[str]
+
+    def __init__(self, analyzer: Analyzer) -> None:
+        self.analyzer = analyzer
+
+    @classmethod
+    def applied(cls, func: PrimFunc) -> PrimFunc:
+        """Return the function with its annotated blocks rewritten."""
+        if not contains(annotated(cls.annotation))(func.body):
+            return func
+        return func.map_children(cls(function_analyzer(func)).visit)
+
+    def visit_Expr(self, node: Expr) -> Expr:
+        """Don't go into an expression."""
+        return node
+
+    def visit_BlockRealize(self, node: BlockRealize) -> BlockRealize:
+        """Rewrite the block if it is annotated."""
+        known = node.block.annotations
+        if not known.get(self.annotation):
+            made: BlockRealize = self.generic_visit(node)
+            return made
+        rest = {key: value for key, value in known.items() if key != self.annotation}
+        return self.rewritten(node.replace(block=node.block.replace(annotations=rest)))
+
+    def rewritten(self, node: BlockRealize) -> BlockRealize:
+        """Return what becomes of a block; its annotation is gone."""
+        raise NotImplementedError(f"{type(self).__name__} must define rewritten(node)")
 
 
 class Replacing(Mutator):

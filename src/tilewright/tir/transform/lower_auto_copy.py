@@ -15,13 +15,10 @@ from tilewright.arith import Analyzer
 from tilewright.ir import (
     TRUE,
     Expr,
-    Mutator,
     Range,
     Var,
-    annotated,
     as_int,
     const,
-    contains,
     dtypes,
     floordiv,
     floormod,
@@ -46,10 +43,9 @@ from tilewright.tir.stmt import (
     Stmt,
 )
 from tilewright.tir.thread_scope import is_private
-from tilewright.tir.transform.base import FunctionTransform, bind_loop, function_analyzer
+from tilewright.tir.transform.base import AnnotatedBlocks, FunctionTransform, bind_loop
 from tilewright.tir.transform.kernels import THREAD_TAGS
 
-_has_annotation = contains(annotated(AUTO_COPY))
 _VECTOR_BYTES = 16
 
 
@@ -58,19 +54,16 @@ class LowerAutoCopy(FunctionTransform):
 
     def transform_function(self, func: PrimFunc) -> PrimFunc:
         """Rewrite one function."""
-        if not _has_annotation(func.body):
-            return func
-        return func.map_children(_Rewriter(function_analyzer(func)).visit)
+        return _Rewriter.applied(func)
 
 
-class _Rewriter(Mutator):
+class _Rewriter(AnnotatedBlocks):
+    annotation = AUTO_COPY
+
     def __init__(self, analyzer: Analyzer) -> None:
-        self.analyzer = analyzer
+        super().__init__(analyzer)
         self.kernel: dict[str, int] | None = None  # extents of the thread tags of the kernel
         self.around: dict[str, For] = {}
-
-    def visit_Expr(self, node: Expr) -> Expr:
-        return node
 
     def visit_For(self, node: For) -> For:
         bind_loop(self.analyzer, node)
@@ -86,13 +79,10 @@ class _Rewriter(Mutator):
             self.kernel = None
         return made
 
-    def visit_BlockRealize(self, node: BlockRealize) -> BlockRealize:
-        if not node.block.annotations.get(AUTO_COPY):
-            return self.generic_visit(node)
-        rest = {k: v for k, v in node.block.annotations.items() if k != AUTO_COPY}
-        block = node.block.replace(annotations=rest)
+    def rewritten(self, node: BlockRealize) -> BlockRealize:
+        """Divide what the block copies among threads, in vectors."""
         loops: list[For] = []
-        body = block.body
+        body = node.block.body
         while isinstance(body, For) and body.kind == SERIAL:
             loops.append(body)
             body = body.body
@@ -109,8 +99,8 @@ class _Rewriter(Mutator):
             known = [extent for extent in extents if extent is not None]
             made = self.copied(loops, known, guard, body)
             if made is not None:
-                block = block.replace(body=made)
-        return node.replace(block=block)
+                return node.replace(block=node.block.replace(body=made))
+        return node
 
     def copied(
         self, loops: list[For], extents: list[int], guard: Expr, store: BufferStore

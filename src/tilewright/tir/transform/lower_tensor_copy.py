@@ -17,15 +17,12 @@ from tilewright.arith import Analyzer, conjuncts, linear_coefficients
 from tilewright.ir import (
     Call,
     Expr,
-    Mutator,
     Ramp,
     Var,
     and_,
-    annotated,
     as_int,
     call,
     const,
-    contains,
     dtypes,
     free_vars,
     substitute,
@@ -45,9 +42,8 @@ from tilewright.tir.stmt import (
     Stmt,
 )
 from tilewright.tir.thread_scope import is_shared
-from tilewright.tir.transform.base import FunctionTransform, bind_loop, function_analyzer
+from tilewright.tir.transform.base import AnnotatedBlocks, FunctionTransform, bind_loop
 
-_has_annotation = contains(annotated(TENSOR_COPY))
 _ALIGNMENT = 16
 """Bytes that rows of the tensor are multiples of (``cuTensorMapEncodeTiled``: strides)."""
 _LARGEST = 256
@@ -59,19 +55,16 @@ class LowerTensorCopy(FunctionTransform):
 
     def transform_function(self, func: PrimFunc) -> PrimFunc:
         """Rewrite one function."""
-        if not _has_annotation(func.body):
-            return func
-        return func.map_children(_Rewriter(function_analyzer(func)).visit)
+        return _Rewriter.applied(func)
 
 
-class _Rewriter(Mutator):
+class _Rewriter(AnnotatedBlocks):
+    annotation = TENSOR_COPY
+
     def __init__(self, analyzer: Analyzer) -> None:
-        self.analyzer = analyzer
+        super().__init__(analyzer)
         self.threads: set[Var] = set()
         self.inside = False  # of a pipeline that tells a barrier of copies
-
-    def visit_Expr(self, node: Expr) -> Expr:
-        return node
 
     def visit_For(self, node: For) -> For:
         bind_loop(self.analyzer, node)
@@ -84,17 +77,15 @@ class _Rewriter(Mutator):
         self.inside = before
         return made
 
-    def visit_BlockRealize(self, node: BlockRealize) -> BlockRealize:
-        if not node.block.annotations.get(TENSOR_COPY):
-            return self.generic_visit(node)
-        rest = {k: v for k, v in node.block.annotations.items() if k != TENSOR_COPY}
+    def rewritten(self, node: BlockRealize) -> BlockRealize:
+        """Copy by a tensor map."""
         if not self.inside:
             raise LowerError(
                 f"block {node.block.name!r} can't be copied by a tensor map: it stands in no loop "
                 f"of several steps with {PIPELINE_SPECIALISED}, which has barriers for that"
             )
         body = _Copy(node.block.name, node.block.body, self.analyzer, self.threads).made()
-        return node.replace(block=node.block.replace(annotations=rest, body=body))
+        return node.replace(block=node.block.replace(body=body))
 
 
 class _Copy:
