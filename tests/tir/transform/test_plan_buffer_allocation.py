@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import tilewright
-from tilewright.ir import IRModule
+from tilewright.ir import IRModule, pre_order
 from tilewright.script import parse
+from tilewright.tir import Allocate, For
 from tilewright.tir.interpreter import run
 from tilewright.tir.transform import PlanBufferAllocation
 
@@ -262,3 +263,30 @@ def main(A: T.Buffer((4, 8192), "float32"), C: T.Buffer((4, 8192), "float32"),
     tilewright.compile(IRModule({"main": func}), target="llvm")(a, c, e)
     np.testing.assert_array_equal(c[1:], a[:-1])
     np.testing.assert_array_equal(e, 3 * (a + a[:, ::-1]))
+
+
+def test_threads_have_sums_of_their_own() -> None:
+    """No iteration of a parallel loop sees what another one sums up meanwhile."""
+    func = parse("""
+@T.prim_func
+def main(A: T.Buffer((30, 64)), X: T.Buffer((30,)), Z: T.Buffer((7, 30))):
+    B = T.alloc_buffer((30,))
+    for i in T.parallel(7):
+        for j, k in T.grid(30, 64):
+            with T.block("B"):
+                vj, vk = T.axis.remap("SR", [j, k])
+                with T.init():
+                    B[vj] = T.float32(0)
+                B[vj] = B[vj] + A[vj, vk]
+        for j in T.serial(30):
+            with T.block("X"):
+                vj = T.axis.spatial(30, j)
+                X[vj] = B[vj]
+        for j in T.serial(30):
+            with T.block("Z"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                Z[vi, vj] = B[vj] - A[vj, 0]
+""")
+    moved = PlanBufferAllocation().transform_function(func)
+    (loop,) = [x for x in pre_order(moved.body) if isinstance(x, For) and x.kind == "parallel"]
+    assert isinstance(loop.body, Allocate)

@@ -28,6 +28,7 @@ from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.gpu_ops import is_gpu_op, memory_uses
 from tilewright.tir.stmt import (
+    PARALLEL,
     SERIAL,
     SPATIAL,
     UNROLLED,
@@ -262,7 +263,8 @@ def _enterable(loops: tuple[Any, ...], node: BlockRealize) -> int:
         (spatial if iter_var.kind == SPATIAL else other).update(found)
     count = 0
     for loop in loops:
-        free = loop.loop_var in spatial or loop.thread is not None
+        # Iterations that run at the same time can't hand memory on: each has its own.
+        free = loop.loop_var in spatial or loop.thread is not None or loop.kind == PARALLEL
         if as_int(loop.extent) != 1 and (loop.loop_var in other or not free):
             break
         count += 1
