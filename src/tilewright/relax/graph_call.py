@@ -226,7 +226,13 @@ class GraphFunction:
         return CapturedGraph(self, inputs)
 
     def run_into(self, inputs: Sequence[object], outputs: Sequence[object]) -> None:
-        """Run the graph, writing into existing tensors."""
+        """Run the graph, writing into existing tensors.
+
+        Results may lie apart from inputs, or exactly where an input does if the pair is in
+        ``overwritable`` of the ``Executable``. Other results that share memory with inputs or each
+        other aren't refused, but wrong: addresses aren't compared, and libraries that were loaded
+        don't say which pairs are allowed.
+        """
         self._call(*flat_inputs(self.signature, inputs), *outputs)
 
     def __repr__(self) -> str:
