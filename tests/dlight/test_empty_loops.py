@@ -16,6 +16,7 @@ from tilewright.meta_schedule import PostOrderApply, TuneContext
 from tilewright.script import tir as T
 from tilewright.target import Target
 from tilewright.tir import For, PrimFunc
+from tilewright.tir.analysis import verify_well_formed
 from tilewright.tir.attrs import IS_SCHEDULED
 from tilewright.tir.transform import RemoveEmptyLoops
 
@@ -169,3 +170,14 @@ def test_searches_and_healthy_programs_are_quiet(caplog: pytest.LogCaptureFixtur
     healthy = te.create_prim_func([x, topi.sum(topi.exp(x), axis=1)])
     assert warnings_of(search, caplog) == []
     assert warnings_of(lambda: scheduled(healthy), caplog) == []
+
+
+@pytest.mark.parametrize("target", [TARGET, Target("nvidia/nvidia-a100")], ids=["cpu", "gpu"])
+def test_memory_that_only_regions_name_is_kept(target: Target) -> None:
+    """A sort of empty rows accesses nothing, but its regions say where its results would be."""
+    x = te.placeholder((8, 0), "int8", "x")
+    y = topi.cast(topi.argsort(x, axis=1, dtype="int64"), "float32")
+    func = te.create_prim_func([x, y])
+    made = dlight.default_schedule(target)(IRModule({"main": func}))
+    verify_well_formed(made["main"])
+    assert made["main"].attrs.get(IS_SCHEDULED)

@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tilewright.ir import is_const, pre_order, substitute
-from tilewright.tir.buffer import BufferLoad
+from tilewright.ir import is_const, substitute
 from tilewright.tir.empty_reduction import initial_values, only_reduces
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.stmt import NO_OP, Block, BlockRealize, BufferStore, For, Stmt, is_no_op
+from tilewright.tir.stmt import NO_OP, Block, BlockRealize, For, Stmt, is_no_op
 from tilewright.tir.transform.base import FunctionTransform, StmtMutator
-from tilewright.tir.walk import statements
+from tilewright.tir.walk import statements, symbols_in
 
 
 class RemoveEmptyLoops(FunctionTransform):
@@ -62,12 +61,7 @@ class _Remover(StmtMutator):
         body = self.visit(node.body)
         if body is node.body:
             return node
-        used = {
-            item.buffer
-            for part in (body, node.init)
-            if part is not None
-            for item in pre_order(part)
-            if isinstance(item, (BufferLoad, BufferStore))
-        }
+        # Regions name buffers too, also where nothing is left of a block's accesses to them.
+        used = symbols_in(body) | (symbols_in(node.init) if node.init is not None else frozenset())
         kept = tuple(buffer for buffer in node.alloc_buffers if buffer in used)
         return node.replace(body=body, alloc_buffers=kept)
