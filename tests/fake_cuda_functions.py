@@ -92,6 +92,10 @@ ERRORS = {
 }
 
 
+# Bytes of a file's header, which says where its sections are and how many.
+_ELF_HEADER = 64
+
+
 def _at(address: int, kind: Any, value: Any) -> None:
     kind.from_address(address).value = value
 
@@ -176,8 +180,10 @@ class Functions:
     def cuModuleLoadData(self, to: int, image: int) -> None:
         self.d.no_capture()
         device = self.d.device()
+        # Only an image that begins alike is as long: beyond its end others' memory may stop.
+        head = ctypes.string_at(image, _ELF_HEADER)
         for known, mod in self.d.images:
-            if ctypes.string_at(image, len(known)) == known:
+            if known[:_ELF_HEADER] == head and ctypes.string_at(image, len(known)) == known:
                 _at(to, ctypes.c_void_p, self.d.handle((device, mod)))
                 return
         raise Refused(200)
