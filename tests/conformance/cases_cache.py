@@ -369,6 +369,13 @@ def main(A: T.Buffer((8,))):
     ),
     Refuse(
         "reindex",
+        "what is asked for by its indices is read",
+        updates,
+        lambda s: s.reindex("even", ("write", 0, 0)),
+        "told apart where a block reads",
+    ),
+    Refuse(
+        "reindex",
         "doesn't write the buffer",
         updates,
         lambda s: s.reindex("even", ("read", 0)),

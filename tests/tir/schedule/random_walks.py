@@ -94,6 +94,7 @@ class Walk:
             lambda: sch.decompose_reduction(block, self.some_loop([block])),
             lambda: sch.rfactor(self.some_loop([block]), rng.choice([0, -1])),
             lambda: sch.reindex(block, which),
+            lambda: sch.reindex(block, ("read", 0, rng.choice([0, 1, 2]))),
             lambda: self.layout(block, which),
             lambda: self.block_layout(block),
         ]

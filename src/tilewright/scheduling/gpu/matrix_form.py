@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tilewright.ir import Expr, Range, as_int, collect, pre_order, uses_var
 from tilewright.scheduling.blocks import is_injective, leaf_blocks
@@ -26,15 +27,28 @@ _MOST_INLINED = 256
 """Nodes of a formula that is computed where an operand is fetched: padding, decoding."""
 
 
+class Operand(NamedTuple):
+    """What a product reads: a buffer, and which of its accesses if it is read twice."""
+
+    buffer: str
+    access: int | None = None
+
+    def reindexed(self, sch: Schedule, main: BlockRV) -> BlockRV:
+        """Copy it into a layout by the axes of the block."""
+        asked = ("read", self.buffer)
+        made: BlockRV = sch.reindex(main, asked if self.access is None else (*asked, self.access))
+        return made
+
+
 @dataclass(frozen=True)
 class MatrixForm:
     """Positions of a block's axes by role, and which operand is the first one."""
 
     roles: tuple[str, ...]
     """The role of each axis of the block, in order."""
-    first: int
-    """Position of the operand ``A`` among the block's reads."""
-    second: int
+    first: Operand
+    """The operand ``A``."""
+    second: Operand
 
     def axes(self, role: str) -> list[int]:
         """Positions of the axes with a role."""
@@ -42,18 +56,21 @@ class MatrixForm:
 
 
 def matrix_form_of(sch: Schedule, found: Contraction) -> MatrixForm | NotApplicable:
-    """Sort the axes of a contraction by role."""
-    loads = {load.buffer: load for load in found.loads}
-    if len(found.loads) != 2 or len(loads) != 2:
-        return NotApplicable("it isn't a product of two different operands, each read once")
+    """Sort the axes of a contraction by role.
+
+    Both operands may be of one buffer: of a matrix and itself, of two windows of it.
+    """
+    if len(found.loads) != 2:
+        return NotApplicable("it isn't a product of two operands, each read once")
     reduction = match_reduction(found.block)
     if reduction is None or reduction.name != "sum" or len(reduction.targets) != 1:
         return NotApplicable("it is no sum")
-    reads = [region.buffer for region in found.block.reads]
-    a, b = loads.values()
+    a, b = found.loads
+    operands = _operands(a, b)
     last = [axis for axis in found.places if found.is_contiguous(axis)]
     if last and depends(a, last[-1]) and not depends(b, last[-1]):
         a, b = b, a  # neighbouring results are along n
+        operands = operands[::-1]
     roles = []
     for axis in found.block.iter_vars:
         role = _role(axis, a, b)
@@ -62,7 +79,14 @@ def matrix_form_of(sch: Schedule, found: Contraction) -> MatrixForm | NotApplica
         roles.append(role)
     if "k" not in roles or ("m" not in roles and "n" not in roles):
         return NotApplicable("it has no rows and columns, or reduces over nothing")
-    return MatrixForm(tuple(roles), reads.index(a.buffer), reads.index(b.buffer))
+    return MatrixForm(tuple(roles), *operands)
+
+
+def _operands(a: BufferLoad, b: BufferLoad) -> tuple[Operand, Operand]:
+    """Two operands in the order in which a block reads them, to be copied in any order."""
+    if a.buffer is not b.buffer:
+        return Operand(a.buffer.name), Operand(b.buffer.name)
+    return Operand(a.buffer.name, 0), Operand(b.buffer.name, 1)
 
 
 def _role(axis: IterVar, a: BufferLoad, b: BufferLoad) -> str | None:
@@ -90,8 +114,10 @@ def bring_into_form(sch: Schedule, main: BlockRV, form: MatrixForm) -> tuple[Blo
 
     Returns the blocks that copy the operands. Raises ``ScheduleError`` if that is impossible.
     """
-    names = [sch.get(main).reads[n].buffer.name for n in (form.first, form.second)]
-    copies = [sch.reindex(main, name) for name in names]
+    # The last access comes first: the others keep their numbers.
+    last_first = sorted((form.first, form.second), reverse=True, key=lambda item: item.access or 0)
+    copy_of = {operand: operand.reindexed(sch, main) for operand in last_first}
+    copies = [copy_of[form.first], copy_of[form.second]]
     domains = [item.dom for item in sch.get(main).iter_vars]
     used = [[n for n, role in enumerate(form.roles) if role in own] for own in ("bmk", "bnk")]
     result = [n for n, role in enumerate(form.roles) if role != "k"]

@@ -130,6 +130,13 @@ class Draw:
             return self.rng.choice(regions).buffer.name
         return (kind, self.position(len(regions)))
 
+    def access(self) -> Any:
+        """Draw a buffer of the last block, and often which of its accesses to it."""
+        buffer = self.buffer()
+        if isinstance(buffer, str) or not self.chance(0.4):
+            return buffer
+        return (*buffer, self.position(self.rng.choice([1, 2, 3])))
+
     def buffer_ndim(self, buffer: object) -> int:
         """Return the number of dimensions of what ``buffer`` draws."""
         assert self.realize is not None

@@ -96,7 +96,7 @@ DRAWERS: dict[str, Row] = {
     "get_producers": Row(0.05, args(block)),
     "has_block": Row(0.05, lambda d: Step("has_block", (d.rng.choice([*d.blocks, "none"]),))),
     "parallel": Row(0.7, args(loop)),
-    "reindex": Row(1, args(block, Draw.buffer)),
+    "reindex": Row(1, args(block, Draw.access)),
     "reorder": Row(2.5, draw_reorder),
     "reverse_compute_at": Row(2.5, draw_move("reverse_compute_at", False)),
     "reverse_compute_inline": Row(1, draw_inline(False)),

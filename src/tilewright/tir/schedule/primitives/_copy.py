@@ -71,6 +71,8 @@ def _buffer_index(value: object) -> Any:
 
 CONVERTERS["BufferIndex"] = _buffer_index
 
+Indices = tuple[Expr, ...]
+
 # ---- which buffer, which blocks -----------------------------------------------------------------
 
 
@@ -143,9 +145,9 @@ def consumers_of(
     return sorted(dict.fromkeys(found), key=scope.position.__getitem__)
 
 
-def single_access(state: ScheduleState, realize: BlockRealize, buffer: Buffer) -> tuple[Expr, ...]:
-    """Return the indices by which the block accesses ``buffer``, the same everywhere."""
-    found: tuple[Expr, ...] | None = None
+def accesses(state: ScheduleState, realize: BlockRealize, buffer: Buffer) -> list[Indices]:
+    """Return the indices by which the block accesses ``buffer``, different ones in text order."""
+    found: list[Indices] = []
     for root in (realize.block.body, realize.block.init, *realize.block.match_buffers):
         if root is None:
             continue
@@ -157,12 +159,8 @@ def single_access(state: ScheduleState, realize: BlockRealize, buffer: Buffer) -
                     realize,
                 )
             if isinstance(item, (BufferLoad, BufferStore)) and item.buffer is buffer:
-                if found is not None and not all(map(expr_equal, found, item.indices)):
-                    raise state.error(
-                        f"block {realize.block.name!r} accesses {buffer.name} by different indices",
-                        realize,
-                    )
-                found = item.indices
+                if not any(all(map(expr_equal, own, item.indices)) for own in found):
+                    found.append(item.indices)
             elif (
                 type(item) is Call
                 and item.op.name in ("address_of", "access_ptr", "tile_of")
@@ -171,19 +169,38 @@ def single_access(state: ScheduleState, realize: BlockRealize, buffer: Buffer) -
                 raise state.error(
                     f"block {realize.block.name!r} uses {buffer.name} through its pointer", realize
                 )
-    if found is None:
+    if not found:
         raise state.error(
             f"block {realize.block.name!r} doesn't access {buffer.name} by its elements", realize
         )
+    return found
+
+
+def one_access(
+    state: ScheduleState, realize: BlockRealize, buffer: Buffer, number: int | None = None
+) -> Indices:
+    """Return the indices of one of the block's accesses to ``buffer``; of the only one, if none."""
+    found = accesses(state, realize, buffer)
+    if number is None and len(found) > 1:
+        raise state.error(
+            f"block {realize.block.name!r} accesses {buffer.name} by different indices", realize
+        )
+    if number is not None and not 0 <= number < len(found):
+        raise state.error(
+            f"block {realize.block.name!r} accesses {buffer.name} by {len(found)} different "
+            f"indices, there is no access {number}",
+            realize,
+        )
+    chosen = found[number or 0]
     known = {*free_vars(realize.block), *(item.var for item in realize.block.iter_vars)}
-    if any(var not in known for index in found for var in free_vars(index)):
+    if any(var not in known for index in chosen for var in free_vars(index)):
         raise state.error(
             f"block {realize.block.name!r} accesses {buffer.name} by variables that are defined "
             "inside of it",
             realize,
             remedy="choose the block that has the access in its own body",
         )
-    return found
+    return chosen
 
 
 # ---- where the copy goes ------------------------------------------------------------------------

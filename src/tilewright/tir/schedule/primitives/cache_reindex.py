@@ -11,7 +11,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tilewright.arith.polynomial import poly_add
-from tilewright.ir import Expr, Var, and_, as_int, const, free_vars, pre_order, substitute
+from tilewright.ir import (
+    Expr,
+    Var,
+    and_,
+    as_int,
+    const,
+    expr_equal,
+    free_vars,
+    pre_order,
+    substitute,
+)
 from tilewright.tir import (
     NO_OP,
     REDUCE,
@@ -29,6 +39,7 @@ from tilewright.tir import (
     fresh_name,
 )
 from tilewright.tir.analysis import block_access_regions, is_injective_binding
+from tilewright.tir.attrs import TRUSTED_REGIONS
 from tilewright.tir.index_map import as_index_map
 from tilewright.tir.schedule.handles import BlockRV
 from tilewright.tir.schedule.instruction import primitive
@@ -38,13 +49,15 @@ from tilewright.tir.schedule.primitives._block_checks import (
     check_uses_are_seen,
 )
 from tilewright.tir.schedule.primitives._copy import (
+    Indices,
+    accesses,
     anchor_of,
     buffer_at,
     element,
     insert,
+    one_access,
     outer_loops,
     resolve_buffer,
-    single_access,
     why_conditional,
 )
 from tilewright.tir.schedule.primitives._domain import check_predicate_is_domain, check_runs_whole
@@ -61,13 +74,15 @@ if TYPE_CHECKING:
 def reindex(sch: Schedule, block: BlockRV, buffer: Any) -> BlockRV:
     """Copy an accessed buffer into a layout by the axes of ``block`` that its access uses.
 
-    ``buffer`` is ``("read", 0)``, ``("write", 0)`` … or the buffer's name. Returns the block that
-    copies.
+    ``buffer`` is ``("read", 0)``, ``("write", 0)`` … or the buffer's name. Where a block reads a
+    buffer by different indices, as in ``A[vi, vk] * A[vj, vk]``, a third element says which of
+    them: ``("read", 0, 1)`` are the second ones in the block's text. Returns the block that copies.
 
     Preconditions:
         - ``buffer`` names one of the buffers that the block accesses
-        - the block accesses the buffer element by element, by the same indices everywhere, not
-          through its pointer, or hides that it does
+        - the block accesses the buffer element by element, by the same indices everywhere or those
+          that are asked for, not through its pointer, or hides that it does
+        - what is asked for by its indices is read
         - a block that reads the copy doesn't write the buffer
         - the block writes no buffer whose data say which elements it accesses
         - a block that writes the copy is the only writer of the buffer, and complete or a reduction
@@ -98,10 +113,17 @@ def reindex(sch: Schedule, block: BlockRV, buffer: Any) -> BlockRV:
     state: ScheduleState = sch.state
     realize = state.get_block(block)
     scope = scope_of(state, realize)
+    number = None
+    if isinstance(buffer, (tuple, list)) and len(buffer) == 3:
+        *buffer, number = buffer
     is_read, position = resolve_buffer(state, realize, buffer)
-    sch.note(buffer=["read" if is_read else "write", position])
+    noted: list[str | int] = ["read" if is_read else "write", position]
+    if number is not None:
+        number = _access_number(sch, realize, number, is_read)
+        noted.append(number)
+    sch.note(buffer=noted)
     regions_of = realize.block.reads if is_read else realize.block.writes
-    work = _Reindex(scope, realize, regions_of[position].buffer, is_read)
+    work = _Reindex(scope, realize, regions_of[position].buffer, is_read, number)
     return work.run(tuple(axis.var for axis in work.axes), "reindex", "global")
 
 
@@ -206,6 +228,18 @@ def reindex_cache_write(
     return _Reindex(scope, realize, buffer, is_read=False).run(where, None, storage_scope)
 
 
+def _access_number(sch: Schedule, realize: BlockRealize, number: object, is_read: bool) -> int:
+    """Check what says which of a buffer's accesses is meant."""
+    if isinstance(number, bool) or not hasattr(number, "__index__"):
+        raise sch.error(f"an access is given by its number, got {number!r}", realize)
+    if not is_read:
+        raise sch.error(
+            "accesses by different indices are told apart where a block reads, not where it writes",
+            realize,
+        )
+    return int(number.__index__())
+
+
 def _mapped_axes(sch: Schedule, realize: BlockRealize, index_map: Any) -> tuple[Expr, ...]:
     """Return the map's indices in terms of the block's axes, and record the map."""
     block = realize.block
@@ -223,7 +257,14 @@ def _mapped_axes(sch: Schedule, realize: BlockRealize, index_map: Any) -> tuple[
 class _Reindex:
     """One access of a block, to be redirected to a copy with another layout."""
 
-    def __init__(self, scope: Scope, realize: BlockRealize, buffer: Buffer, is_read: bool) -> None:
+    def __init__(
+        self,
+        scope: Scope,
+        realize: BlockRealize,
+        buffer: Buffer,
+        is_read: bool,
+        number: int | None = None,
+    ) -> None:
         self.scope, self.state = scope, scope.state
         self.realize, self.buffer, self.is_read = realize, buffer, is_read
         self._check_role()
@@ -232,7 +273,8 @@ class _Reindex:
             check_predicate_is_domain(scope, realize)
         else:
             check_runs_whole(scope, realize)
-        self.indices = single_access(self.state, realize, buffer)
+        self.indices = one_access(self.state, realize, buffer, number)
+        self.number = number
         self.domain = {iter_var.var: iter_var for iter_var in realize.block.iter_vars}
         self.used = {var for index in self.indices for var in free_vars(index)}
         self.axes = [item for item in realize.block.iter_vars if item.var in self.used]
@@ -292,7 +334,11 @@ class _Reindex:
         name = state.fresh_block_name(scope.func_name, copied.name)
         nest = self._copy_nest(axes, copied, where, name)
         anchor = self._anchor()
-        changed = _exchanged(self.realize.block, old, copied, where)
+        block = self.realize.block
+        if self.number is not None and len(accesses(state, self.realize, old)) > 1:
+            changed = _partly_exchanged(block, old, self.indices, copied, where)
+        else:
+            changed = _exchanged(block, old, copied, where)
         renamed = {self.realize: self.realize.replace(block=changed)}
         before, after = (nest, NO_OP) if self.is_read else (NO_OP, nest)
         insert(scope, anchor, before, after, renamed, [copied])
@@ -440,7 +486,7 @@ class _Reindex:
         return nest
 
 
-def _exchanged(block: Block, old: Buffer, new: Buffer, where: tuple[Expr, ...]) -> Block:
+def _exchanged(block: Block, old: Buffer, new: Buffer, where: Indices) -> Block:
     """Replace every access to one buffer by an access to another at fixed indices."""
 
     def go(node: Any) -> Any:
@@ -456,6 +502,39 @@ def _exchanged(block: Block, old: Buffer, new: Buffer, where: tuple[Expr, ...]) 
 
     made: Block = go(block)
     return made
+
+
+def _partly_exchanged(
+    block: Block, old: Buffer, indices: Indices, new: Buffer, where: Indices
+) -> Block:
+    """Replace what is read at some indices of a buffer, which is read at others as well."""
+
+    def go(node: Any) -> Any:
+        kind = type(node)
+        if (
+            kind is BufferLoad
+            and node.buffer is old
+            and all(map(expr_equal, node.indices, indices))
+        ):
+            return BufferLoad(new, where)
+        made = node.map_children(go)
+        if kind is Block and made is not node:
+            return _with_region(made, old, element(new, where))
+        return made
+
+    made: Block = go(block)
+    return made
+
+
+def _with_region(block: Block, old: Buffer, added: BufferRegion) -> Block:
+    """Declare a read, and of the old buffer only what is still read of it."""
+    inferred, _ = block_access_regions(block)
+    left = block.reads if block.annotations.get(TRUSTED_REGIONS) else inferred
+    of_old = [region for region in left if region.buffer is old]
+    reads: list[BufferRegion] = []
+    for region in block.reads:
+        reads += [added, *of_old] if region.buffer is old else [region]
+    return block.replace(reads=tuple(reads))
 
 
 __all__ = ["reindex", "reindex_cache_read", "reindex_cache_write"]
