@@ -300,10 +300,12 @@ def _diagonals(d: OperatorDraw) -> te.Tensor:
     rows, columns = d.size(9), d.size(12)
     data, low = d.input(rows, columns), d.rng.choice([-1, 0])
     high = low + d.rng.choice([0, 1])
-    most = min(d.value(rows) + min(high, 0), d.value(columns) - max(low, 0))
+    length = rows  # enough whatever sizes come with the call
+    if isinstance(rows, int) and isinstance(columns, int):
+        length = max(min(rows + min(high, 0), columns - max(low, 0)), 0)
     lengths = () if low == high else (high - low + 1,)
     align = d.rng.choice(["RIGHT_LEFT", "LEFT_RIGHT", "LEFT_LEFT", "RIGHT_RIGHT"])
-    diagonal = d.input(*lengths, max(most, 0))
+    diagonal = d.input(*lengths, length)
     return topi.matrix_set_diag(data, diagonal, (low, high), align)
 
 
