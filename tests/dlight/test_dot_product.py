@@ -17,7 +17,7 @@ from tilewright.scheduling import NotApplicable
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
-from tilewright.tir.attrs import LAYOUT_FREE, PREFETCH_DISTANCE
+from tilewright.tir.attrs import CONSTANT_BYTES, LAYOUT_FREE, PREFETCH_DISTANCE
 from tilewright.tir.interpreter import run
 from tilewright.tir.layout_rewrite import split_layout_rewrite
 from tilewright.tir.op import nearbyint
@@ -224,9 +224,14 @@ def test_signed_operands_become_unsigned_once(shape: tuple[int, int, int], const
     assert (out == 128 * 128 * k).all()
 
 
-@pytest.mark.parametrize(("rows", "columns", "fetched"), [(4, 2048, True), (4, 64, False)])
-def test_panels_from_afar_are_fetched_ahead(rows: int, columns: int, fetched: bool) -> None:
-    func = scheduled(matmul(rows, columns, 1024, "uint8", "int8", constant=True))
+@pytest.mark.parametrize(
+    ("columns", "constants", "fetched"),
+    [(2048, 1 << 40, True), (2048, 0, False), (64, 1 << 40, False)],
+)
+def test_panels_from_memory_are_fetched_ahead(columns: int, constants: int, fetched: bool) -> None:
+    rows = 4
+    plain = matmul(rows, columns, 1024, "uint8", "int8", constant=True)
+    func = scheduled(plain.with_attr(CONSTANT_BYTES, constants))
     assert (PREFETCH_DISTANCE in func.script()) == fetched
     check_matmul(func, rows, columns, 1024, "uint8", "int8")
 

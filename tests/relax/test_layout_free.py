@@ -13,9 +13,10 @@ from tilewright.dlight import default_schedule
 from tilewright.ir import IRModule
 from tilewright.relax import transform as t
 from tilewright.relax.expr import Constant
+from tilewright.relax.pipeline import scheduled_by_rule
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
-from tilewright.tir.attrs import LAYOUT_FREE
+from tilewright.tir.attrs import CONSTANT_BYTES, IS_SCHEDULED, LAYOUT_FREE, PREFETCH_DISTANCE
 
 TARGET = Target("native").with_options(num_cores=2)
 
@@ -58,6 +59,54 @@ def test_every_call_must_pass_a_constant() -> None:
     mod = fused(body, random(4, 32), random(32, 32))
     (func,) = tensor_functions(mod).values()
     assert LAYOUT_FREE not in func.attrs
+
+
+def layers(count: int, width: int) -> Any:
+    """Some products with one matrix each, after one that reads the first one's."""
+    weights = [relax.const(random(width, width, seed=n)) for n in range(count)]
+
+    def body(x: Any, y: Any) -> Any:
+        x = relax.op.matmul(x, weights[0])
+        for weight in weights:
+            x = relax.op.nn.relu(relax.op.matmul(x, weight))
+        return relax.op.add(x, y)
+
+    return body
+
+
+def test_functions_are_told_of_all_constants_once_each() -> None:
+    mod = fused(layers(3, 40), random(2, 40), random(2, 40))
+    told = tensor_functions(t.AttachConstantBytes()(mod))
+    assert [func.attrs.get(CONSTANT_BYTES) for func in told.values() if func.attrs.get(LAYOUT_FREE)]
+    for name, func in tensor_functions(mod).items():
+        assert CONSTANT_BYTES not in func.attrs  # a task is the same in any graph
+        constant = func.attrs.get(LAYOUT_FREE)
+        assert told[name].attrs.get(CONSTANT_BYTES) == (4 * 3 * 40 * 40 if constant else None)
+
+
+def test_scheduled_functions_are_not_told() -> None:
+    mod = default_schedule(TARGET)(fused(layers(1, 40), random(2, 40), random(2, 40)))
+    assert any(func.attrs.get(IS_SCHEDULED) for func in tensor_functions(mod).values())
+    assert t.AttachConstantBytes()(mod) is mod
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize(("count", "fetched"), [(1, False), (4, True)])
+def test_what_leaves_the_caches_between_calls_is_fetched_ahead(
+    rows: int, count: int, fetched: bool
+) -> None:
+    """Each matrix fits in the last cache; four don't stay there."""
+    width = 512
+    target = Target("llvm -mcpu=znver4 -num-cores=1").with_options(
+        l2=width * width * 4, l3=3 * width * width * 4
+    )
+    x = random(rows, width)
+    mod = scheduled_by_rule(target)(fused(layers(count, width), x, x))
+    texts = [
+        func.script() for func in tensor_functions(mod).values() if func.attrs.get(LAYOUT_FREE)
+    ]
+    assert texts
+    assert all((PREFETCH_DISTANCE in text) == fetched for text in texts)
 
 
 def constants_of(mod: IRModule) -> list[Constant]:

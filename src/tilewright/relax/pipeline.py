@@ -17,6 +17,7 @@ from tilewright.relax import transform
 from tilewright.relax.transform import (
     AnnotateTIROpPattern,
     AttachAttrLayoutFreeBuffers,
+    AttachConstantBytes,
     CallTIRRewrite,
     CanonicalizeBindings,
     CheckShapes,
@@ -167,6 +168,8 @@ def scheduled_by_rule(target: Target | None) -> Pass:
             # Rules schedule updates; whether there is a copy before one is for the plan.
             UpdateInPlace(),
             DeadCodeElimination(),
+            # Records are for functions without this.
+            AttachConstantBytes(),
             default_schedule(target),
         ],
         name="scheduled_by_rule",

@@ -427,6 +427,13 @@ LAYOUT_FREE = register_function_attribute(
     means="Positions of the parameters that are known before the function runs.",
     read_by=("tir.layout_rewrite", "tir.schedule.primitives.layout"),
 )
+CONSTANT_BYTES = register_function_attribute(
+    "tir.constant_bytes",
+    integer(0, (1 << 63) - 1),
+    means="Bytes of all constants of the graph that calls the function: its own share the caches "
+    "with them from one call of the graph to the next.",
+    read_by=("dlight.cpu.contraction.packing",),
+)
 _on_graph(
     GLOBAL_SYMBOL,
     text(),
@@ -515,6 +522,7 @@ __all__ = [
     "AUTO_STEP",
     "BUFFER_DIM_ALIGN",
     "CONSTANTS",
+    "CONSTANT_BYTES",
     "DOUBLE_BUFFER",
     "EXCESS_PRECISION",
     "FLAG",

@@ -49,6 +49,7 @@ from tilewright.relax.transform.inline_functions import InlineFunctions as Inlin
 from tilewright.relax.transform.inline_private_functions import InlinePrivateFunctions as InlinePrivateFunctions
 from tilewright.relax.transform.lambda_lift import LambdaLift as LambdaLift
 from tilewright.relax.transform.layout_free import AttachAttrLayoutFreeBuffers as AttachAttrLayoutFreeBuffers
+from tilewright.relax.transform.layout_free import AttachConstantBytes as AttachConstantBytes
 from tilewright.relax.transform.layout_free import SplitLayoutRewritePreproc as SplitLayoutRewritePreproc
 from tilewright.relax.transform.lazy_transform_params import LazyTransformParams as LazyTransformParams
 from tilewright.relax.transform.legalize_ops import LegalizeOps as LegalizeOps

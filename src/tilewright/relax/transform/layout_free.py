@@ -1,9 +1,10 @@
 """Constants in the layouts that kernels want.
 
 ``AttachAttrLayoutFreeBuffers`` records which operands of each tensor function are constants in
-every call (``layout_free_buffers``), so that its schedule may change their layout. After
-scheduling, ``SplitLayoutRewritePreproc`` moves the packing of such operands out of the functions,
-runs it on the constants, and passes the packed constants instead.
+every call (``layout_free_buffers``), so that its schedule may change their layout.
+``AttachConstantBytes`` says how much of the caches a graph's constants take. After scheduling,
+``SplitLayoutRewritePreproc`` moves the packing of such operands out of the functions, runs it on
+the constants, and passes the packed constants instead.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from tilewright.relax.rewriter import FunctionRewriter
 from tilewright.relax.values import numpy_dtype
 from tilewright.runtime import Module
 from tilewright.tir import PrimFunc
-from tilewright.tir.attrs import LAYOUT_FREE
+from tilewright.tir.attrs import CONSTANT_BYTES, IS_SCHEDULED, LAYOUT_FREE
 from tilewright.tir.layout_rewrite import split_layout_rewrite
 
 
@@ -88,6 +89,32 @@ class AttachAttrLayoutFreeBuffers(Pass):
             if not own or list(func.attrs.get(LAYOUT_FREE, ())) == own:
                 return func
             made: PrimFunc = func.with_attr(LAYOUT_FREE, own)
+            return made
+
+        return mod.map_functions(annotate, PrimFunc)
+
+
+class AttachConstantBytes(Pass):
+    """Tell tensor functions with constants how many bytes all constants of their graphs have.
+
+    What a rule fetches ahead depends on where constants are when a graph is called again. For the
+    rules only: a function is the same tuning task in whatever graph it is.
+    """
+
+    def transform(self, mod: IRModule) -> IRModule:
+        """Annotate the functions that are still to be scheduled."""
+        found = {
+            arg.value: arg.value.nbytes
+            for _, args in _calls(mod)
+            for arg in args
+            if isinstance(arg, Constant)
+        }
+        size = sum(found.values())
+
+        def annotate(_: str, func: PrimFunc) -> PrimFunc:
+            if not func.attrs.get(LAYOUT_FREE) or func.attrs.get(IS_SCHEDULED):
+                return func
+            made: PrimFunc = func.with_attr(CONSTANT_BYTES, size)
             return made
 
         return mod.map_functions(annotate, PrimFunc)

@@ -37,6 +37,7 @@ from tilewright.dlight.cpu.contraction.form import (
 from tilewright.dlight.cpu.contraction.joined_axes import join_pixels, join_symbolic_axes
 from tilewright.dlight.cpu.contraction.packing import (
     Panels,
+    comes_from_memory,
     copy_operand,
     known_before,
     lay_out_words,
@@ -530,7 +531,8 @@ def _schedule_tile(sch: Schedule, found: Contraction, plan: DotPlan, target: Tar
     nest = Nest(outer, steps, [*tile, neighbour], held, dot=words.dot.name)
     sum_in_registers(sch, main, epilogue, nest, copy)
     near = (0, int(target.costs.panels_ahead))
-    ahead = sch.choices.choose("dot_product.ahead", near[::-1] if _streams(plan, target) else near)
+    far = _passes_by(sch, plan, target)
+    ahead = sch.choices.choose("dot_product.ahead", near[::-1] if far else near)
     if ahead and len(steps) == 1:
         sch.annotate(deep, PREFETCH_DISTANCE, ahead)
     if copy is not None:
@@ -556,10 +558,10 @@ def _along_columns(
     return consumers[0], along
 
 
-def _streams(plan: DotPlan, target: Target) -> bool:
-    """Whether panels come from beyond the nearer caches, and each serves few tiles."""
+def _passes_by(sch: Schedule, plan: DotPlan, target: Target) -> bool:
+    """Whether panels come from memory, and each serves few tiles."""
     size = size_of(plan.words.panel.buffer)
-    if size is None or 2 * size < target.l2_bytes:
+    if size is None or 2 * size < target.l2_bytes or not comes_from_memory(sch, size, target):
         return False
     rows = 1 if plan.row is None else plan.row.extent
     return rows is not None and rows <= _FEW_TILES * plan.tile.rows

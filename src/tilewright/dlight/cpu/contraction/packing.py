@@ -32,7 +32,7 @@ from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir import SPATIAL, Block, Buffer, BufferLoad, PrimFunc
 from tilewright.tir.analysis import has_branch
-from tilewright.tir.attrs import LAYOUT_REWRITE
+from tilewright.tir.attrs import CONSTANT_BYTES, LAYOUT_REWRITE
 from tilewright.tir.layout_rewrite import constants_of
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
@@ -50,6 +50,16 @@ def is_fetched_ahead(size: int, target: Target) -> bool:
     size would let them stay in a near one.
     """
     return size > target.costs.fetched_share * target.l2_bytes
+
+
+def comes_from_memory(sch: Schedule, size: int, target: Target) -> bool:
+    """Whether a constant of so many bytes has left the caches when it's read again.
+
+    In a graph all constants are read between two calls of a function. Nearer ones arrive faster
+    if nothing but the loads asks for them.
+    """
+    whole = as_int(sch.mod["main"].attrs.get(CONSTANT_BYTES, 0)) or 0
+    return max(size, whole) > target.costs.constants_share * target.l3_bytes
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,6 @@ result is assembled in that small buffer, so that the epilogue writes whole rows
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from tilewright.dlight.cpu.contraction.form import (
@@ -48,6 +47,7 @@ from tilewright.dlight.cpu.contraction.joined_axes import (
 )
 from tilewright.dlight.cpu.contraction.packing import (
     Panels,
+    comes_from_memory,
     copy_operand,
     gather_at,
     gather_operand,
@@ -92,6 +92,7 @@ from tilewright.scheduling.cpu import (
     element_bits,
     fused_epilogue,
     loads_of,
+    size_of,
     stores_of,
     work_of,
 )
@@ -325,8 +326,9 @@ class _Tiling:
         if able and self.sch.choices.choose("tiled_reduction.ahead", (streams, not streams)):
             self.sch.annotate(at, PREFETCH_NEXT, 1)
         if self._passes_once() and len(steps) == 1:
-            distance = int(self.target.costs.panels_ahead)
-            ahead = self.sch.choices.choose("tiled_reduction.distance", (distance, 0))
+            near = (0, int(self.target.costs.panels_ahead))
+            far = comes_from_memory(self.sch, self._packed_bytes(), self.target)
+            ahead = self.sch.choices.choose("tiled_reduction.distance", near[::-1] if far else near)
             if ahead:
                 self.sch.annotate(steps[0], PREFETCH_DISTANCE, ahead)
 
@@ -425,9 +427,12 @@ class _Tiling:
         plan = self.plan
         if plan.packed is None or not plan.constant:
             return False
-        elements = [as_int(extent) or 0 for extent in plan.packed.buffer.shape]
-        size = math.prod(elements) * dtypes.bytes_of(plan.packed.buffer.dtype)
-        return 2 * size > self.target.l2_bytes
+        return 2 * self._packed_bytes() > self.target.l2_bytes
+
+    def _packed_bytes(self) -> int:
+        """The size of the packed operand; 0 if it comes with the call."""
+        assert self.plan.packed is not None
+        return size_of(self.plan.packed.buffer) or 0
 
     def _nest(self, axes: Sequence[Axis]) -> tuple[Nest, LoopRV]:
         """Split and order axes; return the nest, and the loop over columns of tiles."""
