@@ -79,6 +79,7 @@ def checker() -> Iterator[RecordChecker]:
             "scheduled already (annotation 'tensor_intrin')",
         ),
         ('T.func_attr({"tir.read_only": [1]})\nB[0] = A[0]', "(attribute 'tir.read_only')"),
+        ('T.func_attr({"tir.apart": [[1, 0]]})\nB[0] = A[0]', "(attribute 'tir.apart')"),
         (
             'T.func_attr({"tir.kernel_abi": {"arguments": [], "symbols": {}}})\nB[0] = A[0]',
             "(attribute 'tir.kernel_abi')",

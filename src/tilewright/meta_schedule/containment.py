@@ -45,6 +45,7 @@ from tilewright.tir import (
 )
 from tilewright.tir.analysis import check_out_of_bounds, verify
 from tilewright.tir.attrs import (
+    APART,
     AUTO_COPY,
     BUFFER_DIM_ALIGN,
     DOUBLE_BUFFER,
@@ -83,7 +84,7 @@ _SCHEDULED = (
     TENSOR_INTRIN,
 )
 # Attributes of functions that only lowering may leave, for they are believed.
-_OF_LOWERING = (READ_ONLY, KERNEL_ABI, CALLING_CONV)
+_OF_LOWERING = (APART, READ_ONLY, KERNEL_ABI, CALLING_CONV)
 
 
 def check_containment(func: PrimFunc, allow_extern: Collection[str] = ()) -> list[Fault]:

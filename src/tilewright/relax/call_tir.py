@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tilewright.ir import GlobalVar
+from tilewright.ir import GlobalVar, IRModule
 from tilewright.relax.expr import ExternFunc, FunctionRef, RelaxCall, RelaxExpr, ShapeExpr, Tuple
 from tilewright.relax.registry import BUILDERS, RelaxOp, builder, get_op, operator
 from tilewright.relax.struct_info import (
@@ -23,6 +23,7 @@ from tilewright.relax.struct_info import (
 from tilewright.relax.values import as_relax
 from tilewright.support.calling import other_names
 from tilewright.support.errors import VerifyError
+from tilewright.tir import PrimFunc
 
 
 def _given(call: RelaxCall) -> StructInfo:
@@ -189,6 +190,12 @@ def call_tir_operands(
     extra = call.args[2] if len(call.args) > 2 else None
     assert extra is None or isinstance(extra, ShapeExpr)
     return function, args.fields, extra
+
+
+def tensor_function(mod: IRModule, function: FunctionRef) -> PrimFunc | None:
+    """The tensor function of a module that a ``call_tir`` calls; none for one of a library."""
+    found = mod.functions.get(function.name) if isinstance(function.callee, GlobalVar) else None
+    return found if isinstance(found, PrimFunc) else None
 
 
 def output_infos(call: RelaxCall) -> tuple[TensorStructInfo, ...]:

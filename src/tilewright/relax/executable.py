@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -69,7 +68,6 @@ class Executable(runtime.Executable):
     """A compiled graph: native code, constants included, and the signatures of its functions.
 
     Without ``signatures`` they are those beside the library, which ``load_module`` has loaded.
-    ``overwritable``: which results of each function a call may put in the memory of an input.
     """
 
     def __init__(
@@ -79,13 +77,11 @@ class Executable(runtime.Executable):
         target: str = "",
         *,
         planned: IRModule | Later | None = None,
-        overwritable: Mapping[str, Places] = MappingProxyType({}),
     ) -> None:
         super().__init__(mod)
         if signatures is None:
             signatures, target = _signatures_of(mod)
         self.module = mod
-        self.overwritable = overwritable
         self.signatures = {signature.name: signature for signature in signatures}
         self.target = target
         self._planned = planned
@@ -93,6 +89,11 @@ class Executable(runtime.Executable):
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.module, list(self.signatures.values()), self.target)
+
+    @property
+    def overwritable(self) -> dict[str, Places]:
+        """Which results of each function ``run_into`` may put in the memory of an input."""
+        return {name: signature.overwritable for name, signature in self.signatures.items()}
 
     @property
     def planned(self) -> IRModule | None:
@@ -141,8 +142,7 @@ class Executable(runtime.Executable):
         if module is self.module:
             return self
         signatures = list(self.signatures.values())
-        more = {"planned": self._planned, "overwritable": self.overwritable}
-        return Executable(module, signatures, self.target, **more)  # type: ignore[arg-type]
+        return Executable(module, signatures, self.target, planned=self._planned)
 
     def export_library(
         self,
@@ -276,6 +276,7 @@ def _signatures_beside(path: Path) -> tuple[dict[str, Any], list[GraphSignature]
                 tuple(map(_check, item.get("checks", ()))),
                 tuple((str(name), _structure(inner)) for name, inner in item.get("parameters", ())),
                 _objects(item),
+                _overwritable(item),
             )
             for item in data["functions"]
         ]
@@ -304,6 +305,14 @@ def _symbol(
 def _objects(item: dict[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     taken, given = item.get("objects", ((), ()))
     return tuple(map(int, taken)), tuple(map(int, given))
+
+
+def _overwritable(item: dict[str, Any]) -> Places:
+    pairs = tuple((int(source), int(result)) for source, result in item.get("overwritable", ()))
+    for source, result in pairs:
+        if source not in range(len(item["inputs"])) or result not in range(len(item["outputs"])):
+            raise ValueError(f"there is no input {source} or no result {result}")
+    return pairs
 
 
 def _check(item: dict[str, Any]) -> SizeCheck:
@@ -413,7 +422,8 @@ def build(
     found = None if key is None else find(key, lower)
     if found is not None:
         module, later, places = found
-        return Executable(module, signatures, str(resolved), planned=later, overwritable=places)
+        signatures = _with_places(signatures, places)
+        return Executable(module, signatures, str(resolved), planned=later)
     planned, lowered = lower(mod)
     constants = lowered.attrs.get(CONSTANTS, {})
     recipes = None if key is None else recipes_of(key, constants)
@@ -426,7 +436,14 @@ def build(
     }
     if key is not None and recipes is not None:
         keep(key, recipes, module, places)
-    return Executable(module, signatures, str(resolved), planned=planned, overwritable=places)
+    return Executable(module, _with_places(signatures, places), str(resolved), planned=planned)
+
+
+def _with_places(
+    signatures: Sequence[GraphSignature], places: Mapping[str, Places]
+) -> list[GraphSignature]:
+    """Signatures that say which results may lie where an input does."""
+    return [replace(item, overwritable=places.get(item.name, ())) for item in signatures]
 
 
 def _lowered(mod: IRModule, *, target: Target, by_rule: bool) -> tuple[IRModule, IRModule]:

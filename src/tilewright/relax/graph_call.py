@@ -51,7 +51,8 @@ class GraphSignature:
     repeat the native function's checks, for what must be known before calling it. ``parameters``
     are name and nesting of what the graph function takes, if any of that is a tuple; ``inputs`` are
     flat. ``objects`` are the places of objects, which are passed as numbers, among flat inputs and
-    results.
+    results. ``overwritable`` says which results may lie where an input does: pairs of places among
+    flat inputs and results.
     """
 
     name: str
@@ -62,6 +63,7 @@ class GraphSignature:
     checks: tuple[SizeCheck, ...] = ()
     parameters: tuple[tuple[str, Any], ...] = ()
     objects: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+    overwritable: tuple[tuple[int, int], ...] = ()
 
 
 class _Explanation:
@@ -228,10 +230,8 @@ class GraphFunction:
     def run_into(self, inputs: Sequence[object], outputs: Sequence[object]) -> None:
         """Run the graph, writing into existing tensors.
 
-        Results may lie apart from inputs, or exactly where an input does if the pair is in
-        ``overwritable`` of the ``Executable``. Other results that share memory with inputs or each
-        other aren't refused, but wrong: addresses aren't compared, and libraries that were loaded
-        don't say which pairs are allowed.
+        Results lie apart from inputs and each other, or exactly where an input does if the pair is
+        in ``overwritable`` of the ``Executable``; others are refused with ``ValueError``.
         """
         self._call(*flat_inputs(self.signature, inputs), *outputs)
 

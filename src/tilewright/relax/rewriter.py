@@ -38,6 +38,8 @@ class FunctionRewriter:
     """Names of attributes that say what was bound before, and are empty at a branch's start."""
 
     def __init__(self, mod: IRModule | None = None) -> None:
+        self.mod = IRModule({}) if mod is None else mod
+        """The module as it was."""
         self.builder = BlockBuilder(mod)
         self.mapping: dict[Any, Any] = {}
         self.function: Function | None = None

@@ -421,6 +421,13 @@ READ_ONLY = register_function_attribute(
     means="Positions of parameters that code which the body calls only reads.",
     read_by=("tir.transform.make_kernel_abi",),
 )
+APART = register_function_attribute(
+    "tir.apart",
+    list_of(list_of(BUFFER_PARAM, 2)),
+    means="Positions of parameters that must lie apart from all before them, each with that of "
+    "the parameter in whose place it may lie (its own: none).",
+    read_by=("codegen.llvm.signature",),
+)
 LAYOUT_FREE = register_function_attribute(
     "layout_free_buffers",
     list_of(BUFFER_PARAM),
@@ -518,6 +525,7 @@ __all__ = [
     "ASYNC_SCOPE",
     "ASYNC_WAIT",
     "MEMORY_BARRIERS",
+    "APART",
     "AUTO_COPY",
     "AUTO_STEP",
     "BUFFER_DIM_ALIGN",

@@ -8,7 +8,7 @@ from tilewright.codegen.c import math_helpers as _math_helpers  # noqa: F401 - r
 from tilewright.codegen.c.dialect import Dialect, Helper, Maker
 from tilewright.codegen.c.helpers import HELPERS, fill
 from tilewright.codegen.c.kernels import KernelCode, KernelEmitter, emit_kernels_text
-from tilewright.codegen.c.opencl import VECTOR_TYPES
+from tilewright.codegen.c.opencl import TYPES, VECTOR_TYPES
 from tilewright.codegen.c.text import Text
 from tilewright.codegen.c.vector import Value
 from tilewright.codegen.c.warps import shuffle, vote
@@ -16,16 +16,6 @@ from tilewright.ir import Call, IRModule, dtypes
 from tilewright.support.errors import CodegenError
 from tilewright.target import Target
 
-_TYPES = {
-    "int8_t": "char",
-    "int16_t": "short",
-    "int32_t": "int",
-    "int64_t": "long",
-    "uint8_t": "uchar",
-    "uint16_t": "ushort",
-    "uint32_t": "uint",
-    "uint64_t": "ulong",
-}
 _MATH = {
     # Other functions are our own formulas: Metal allows errors of several ulp, and lacks some.
     **{(name, "float32"): f"precise::{name}({{0}})" for name in ("sin", "cos", "tan", "sqrt")},
@@ -68,7 +58,7 @@ def _atomic_add(emitter: KernelEmitter, call: Call) -> Value:
 
 METAL = Dialect(
     name="metal",
-    types=_TYPES,
+    types=TYPES,
     kernel="kernel [[max_total_threads_per_threadgroup({threads})]] void",
     infinity={"inf": "INFINITY", "nan": "NAN"},
     math=_MATH,

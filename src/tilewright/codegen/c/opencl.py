@@ -15,7 +15,7 @@ from tilewright.ir import Call, IRModule, dtypes
 from tilewright.support.errors import CodegenError
 from tilewright.target import Target
 
-_TYPES = {
+TYPES = {
     "int8_t": "char",
     "int16_t": "short",
     "int32_t": "int",
@@ -73,7 +73,7 @@ def _atomic_add(emitter: KernelEmitter, call: Call) -> Value:
 
 OPENCL = Dialect(
     name="opencl",
-    types=_TYPES,
+    types=TYPES,
     kernel="__kernel __attribute__((reqd_work_group_size({x}, {y}, {z}))) void",
     restrict="restrict",
     infinity={

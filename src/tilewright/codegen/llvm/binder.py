@@ -7,6 +7,7 @@ costs a table and three instructions; the binder is a support object (see ``runt
 compiled once.
 
     i32 @tw_bind(ptr table, ptr args, i32 count, ptr slots)      0, or -1 with the error raised
+    i32 @tw_check_results(ptr table, ptr args, ptr results, i32 count)    likewise, after tw_bind
     i32 @tw_fail_code(ptr name, i32 code)                        raises "NAME: failed with code N"
     i32 @tw_fail_wide(ptr name)                                  raises that its uint64 is too big
     i32 @tw_return_text(ptr bytes, i64 size, ptr result)         stores a tvm-ffi string
@@ -36,6 +37,7 @@ from tilewright.codegen.llvm.binder_tables import (
     IS_COMPARED,
     IS_DEFINED,
     IS_VALUE,
+    RESULT,
     SYMBOL,
     TABLE,
     TENSOR,
@@ -67,7 +69,13 @@ from tilewright.codegen.llvm.values import (
 )
 from tilewright.runtime.loader import SupportObject, register_support_object
 
-BINDER_SYMBOLS = ("tw_bind", "tw_fail_code", "tw_fail_wide", "tw_return_text")
+BINDER_SYMBOLS = (
+    "tw_bind",
+    "tw_check_results",
+    "tw_fail_code",
+    "tw_fail_wide",
+    "tw_return_text",
+)
 
 _MAKE_STRING = external(I32, "TVMFFIStringFromByteArray", BYTES, PTR, weak=True)
 
@@ -88,6 +96,27 @@ def _is_hollow(f: Function, shape: Value, ndim: Value) -> None:
     with f.for_(ndim) as i, f.if_(shape.at(I64, i).eq(0)):
         f.ret(True)
     f.ret(False)
+
+
+@function(I64, tensor=TENSOR)
+def _bytes_of(f: Function, tensor: Place) -> None:
+    """The bytes of a compact tensor."""
+    bits = ((tensor["dtype"] >> 8) & 255) * (tensor["dtype"] >> 16)
+    total, shape = f.variable(I64, bits.to(I64)), tensor["shape"].get()
+    with f.for_(tensor["ndim"].to(I64)) as i:
+        total *= shape.at(I64, i)
+    f.ret((total + 7) >> 3)
+
+
+def _tensor_of(f: Function, given: Place) -> Place:
+    """The tensor that an argument is, as an object or by itself."""
+    value = given["value"].seen_as(PTR).get()
+    is_object = given["type_index"].eq(ANY_TENSOR_OBJECT)
+    return f.select(is_object, value.at(TENSOR_OBJECT)["tensor"].address, value).at(TENSOR)
+
+
+def _begin_of(tensor: Place) -> Value:
+    return tensor["data"].get().at(I8, tensor["byte_offset"]).address.to(I64)
 
 
 @dataclass(frozen=True)
@@ -159,13 +188,9 @@ class _Check:
 
     def _given_tensor(self) -> Place:
         f, type_index = self.f, self.given["type_index"].get()
-        given = self.given["value"].seen_as(PTR).get()
-        tensor = f.variable(PTR, given)
-        with f.if_(type_index.eq(ANY_TENSOR_OBJECT)):
-            tensor.set(given.at(TENSOR_OBJECT)["tensor"].address)
-        with f.else_(), f.if_(type_index.ne(ANY_TENSOR)):
+        with f.if_(type_index.ne(ANY_TENSOR_OBJECT)), f.if_(type_index.ne(ANY_TENSOR)):
             self.fail(messages.fail_type, type_index)
-        return tensor.at(TENSOR)
+        return _tensor_of(f, self.given)
 
     def _shape(self, tensor: Place, shape: Value, ndim: Value) -> None:
         f, extents = self.f, self.argument["extents"].get()
@@ -279,10 +304,34 @@ def _bind(f: Function, table: Place, args: Value, count: Value, slots: Value) ->
     f.ret(0)
 
 
+@exported("tw_check_results", I32, table=TABLE, args=PTR, results=PTR, count=I32)
+def _check_results(f: Function, table: Place, args: Value, results: Value, count: Value) -> None:
+    """Refuse results that share memory with arguments before them, but where that is right."""
+    with f.for_(count) as number:
+        result = results.at(RESULT, number)
+        index = result["argument"].get()
+        tensor = _tensor_of(f, args.at(ANY, index))
+        begin, size = _begin_of(tensor), f.call(_bytes_of, tensor)
+        with f.for_(index) as other:
+            with f.if_(table["arguments"].at(ARGUMENT, other)["kind"].ne(TENSOR_KIND)):
+                f.continue_()
+            tensor = _tensor_of(f, args.at(ANY, other))
+            start = _begin_of(tensor)
+            with f.if_(start.eq(begin) & result["place"].eq(other)):
+                f.continue_()
+            with f.if_(start < begin + size):
+                length = f.call(_bytes_of, tensor)
+                with f.if_((begin < start + length) & (length > 0) & (size > 0)):
+                    argument = table["arguments"].at(ARGUMENT, index)
+                    f.ret(f.call(messages.fail_overlap, table, argument, index, other))
+    f.ret(0)
+
+
 @cache
 def binder_object(triple: str | None = None) -> bytes:
     """Return the compiled binder, for the oldest CPU of the architecture."""
-    text = module_text((_bind, messages.fail_code, messages.fail_wide, _return_text))
+    own = _bind, _check_results, messages.fail_code, messages.fail_wide, _return_text
+    text = module_text(own)
     return compile_portable(text, triple or host_triple())
 
 

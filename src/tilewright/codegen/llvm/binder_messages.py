@@ -222,6 +222,13 @@ def fail_alignment(f: Function, m: Place, _: Place, argument: Place, memory: Val
     say(f, m, form, argument["alignment"], memory)
 
 
+@_failure("ValueError", other=I32)
+def fail_overlap(f: Function, m: Place, table: Place, _: Place, other: Value) -> None:
+    """It is a result that would be written over another argument."""
+    name = table["arguments"].at(ARGUMENT, other)["name"]
+    say(f, m, "expected memory apart from other arguments', got some of #%d '%s'", other, name)
+
+
 @_failure("ValueError", value=I64)
 def fail_range(f: Function, m: Place, _: Place, argument: Place, value: Value) -> None:
     """The number is out of its type's range."""

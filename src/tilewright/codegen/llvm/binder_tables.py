@@ -52,6 +52,10 @@ EXTENT = Struct("tw.extent", rule=U32, symbol=U32, value=I64)
 #: A symbol belongs to the argument that defines it.
 SYMBOL = Struct("tw.symbol", name=PTR, argument_name=PTR, slot=U32, argument=U32)
 
+#: A result that must lie apart from all arguments before it; ``place``: it may lie where that one
+#: does, itself: none.
+RESULT = Struct("tw.result", argument=I32, place=I32)
+
 # tvm-ffi's values, and DLPack's tensor, whose data type is looked at as one number.
 ANY = Struct("tw.any", type_index=U32, unused=U32, value=I64)
 TENSOR = Struct(
@@ -73,6 +77,7 @@ ANY_INT, ANY_BOOL, ANY_FLOAT, ANY_POINTER, ANY_TENSOR, ANY_TENSOR_OBJECT = 1, 2,
 
 # The binder's functions, as wrappers call them.
 BIND: Callee = external(I32, "tw_bind", TABLE, PTR, I32, PTR)
+CHECK_RESULTS: Callee = external(I32, "tw_check_results", TABLE, PTR, PTR, I32)
 FAIL_CODE: Callee = external(I32, "tw_fail_code", PTR, I32)
 FAIL_WIDE: Callee = external(I32, "tw_fail_wide", PTR)
 RETURN_TEXT: Callee = external(I32, "tw_return_text", PTR, I64, PTR)

@@ -36,6 +36,7 @@ from tilewright.codegen.llvm.binder_tables import (
     ARGUMENT,
     BIND,
     BOOL_KIND,
+    CHECK_RESULTS,
     EXTENT,
     FAIL_CODE,
     FAIL_WIDE,
@@ -45,6 +46,7 @@ from tilewright.codegen.llvm.binder_tables import (
     IS_COMPARED,
     IS_DEFINED,
     IS_VALUE,
+    RESULT,
     RETURN_TEXT,
     SYMBOL,
     TABLE,
@@ -126,6 +128,9 @@ class FunctionSpec:
     on_device: bool = False
     returns: str | None = None
     """The dtype of the value that the function returns; its kernel still returns a code."""
+    results: tuple[tuple[int, int], ...] = ()
+    """Tensors that must lie apart from arguments before them, each with the one in whose place it
+    may lie (itself: none), by position."""
 
     @property
     def kernel(self) -> str:
@@ -413,9 +418,16 @@ class _Wrapper:
     def _wrapper(self, f: Function, _: Value, args: Value, count: Value, result: Value) -> None:
         spec = self.spec
         slots = f.local(array(max(self.layout.slot_count, 1), I64))
-        bound = f.call(BIND, f.use(self._table()), args, count, slots.address)
+        table = f.use(self._table())
+        bound = f.call(BIND, table, args, count, slots.address)
         with f.if_(bound.ne(0)):
             f.ret(-1)
+        if spec.results:
+            rows = [RESULT.constant(argument=a, place=b) for a, b in spec.results]
+            results = Value(f, PTR, self._rows_of("r", RESULT, rows))
+            checked = f.call(CHECK_RESULTS, table, args, results, len(rows))
+            with f.if_(checked.ne(0)):
+                f.ret(-1)
         values = [_loaded(slots[slot], dtype) for _, dtype, slot in self.layout.parameters]
         if spec.on_device:
             values.append(slots[self.layout.device_slot].get())

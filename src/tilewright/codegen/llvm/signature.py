@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.codegen.llvm.ffi_abi import FunctionSpec, ScalarArg, TensorArg, check_function_name
-from tilewright.ir import Expr, Var, dtypes
+from tilewright.ir import Expr, Var, as_int, dtypes
 from tilewright.runtime.device import DEVICE_TYPES
 from tilewright.support.errors import CodegenError
 from tilewright.tir import PrimFunc
+from tilewright.tir.attrs import APART
 from tilewright.tir.returned_values import returned_dtype, returned_values
 from tilewright.tir.transform import KERNEL_ABI, kernel_abi
 
@@ -42,7 +43,12 @@ def make_signature(name: str, func: PrimFunc, device: str = "cpu") -> Signature:
     kind = DEVICE_TYPES[device]
     args = tuple(_argument(entry, kind) for entry in abi["arguments"])
     spec = FunctionSpec(
-        name, args, kernel_symbol(name), on_device=device != "cpu", returns=_returned(name, func)
+        name,
+        args,
+        kernel_symbol(name),
+        on_device=device != "cpu",
+        returns=_returned(name, func),
+        results=_results(func),
     )
     if spec.returns and spec.on_device:
         raise CodegenError(f"{name} returns a value; only functions of the CPU do")
@@ -52,6 +58,12 @@ def make_signature(name: str, func: PrimFunc, device: str = "cpu") -> Signature:
     symbols = [abi["symbols"][label] for label in labels]
     noalias = frozenset(var for var in tensors if tensors.count(var) == 1)
     return Signature(spec, (*tensors, *scalars, *symbols), noalias)
+
+
+def _results(func: PrimFunc) -> tuple[tuple[int, int], ...]:
+    """The parameters that must lie apart, each with the one in whose place it may lie."""
+    pairs = (map(as_int, pair) for pair in func.attrs.get(APART, ()))
+    return tuple((result or 0, place or 0) for result, place in pairs)
 
 
 def _returned(name: str, func: PrimFunc) -> str | None:

@@ -70,7 +70,6 @@ class CallTIRRewrite(GraphPass):
 class _Allocator(FunctionRewriter):
     def __init__(self, mod: IRModule) -> None:
         super().__init__(mod)
-        self.mod = mod
 
     def rewrite(self, function: Function) -> Function:
         # Memory operations have effects, so the blocks are no dataflow blocks any more.

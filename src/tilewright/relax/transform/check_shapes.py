@@ -13,7 +13,6 @@ from operator import is_
 from tilewright.arith import Analyzer
 from tilewright.ir import (
     Expr,
-    GlobalVar,
     IRModule,
     Pass,
     as_int,
@@ -23,7 +22,12 @@ from tilewright.ir import (
 )
 from tilewright.relax.assertion import assertion
 from tilewright.relax.branches import If, all_bindings, map_branches
-from tilewright.relax.call_tir import call_tir_operands, is_call_tir, output_infos
+from tilewright.relax.call_tir import (
+    call_tir_operands,
+    is_call_tir,
+    output_infos,
+    tensor_function,
+)
 from tilewright.relax.conditions import Condition
 from tilewright.relax.expr import (
     Binding,
@@ -49,7 +53,6 @@ from tilewright.relax.struct_info import (
     defined_vars,
     extents_of,
 )
-from tilewright.tir import PrimFunc
 
 
 class CheckShapes(Pass):
@@ -171,10 +174,10 @@ class _Checker:
         if not is_call_tir(call):
             return []
         ref, args, scalars = call_tir_operands(call)
-        func = self.mod.functions.get(ref.name) if isinstance(ref.callee, GlobalVar) else None
-        infos = [*(arg.struct_info for arg in args), *output_infos(call)]
-        if not isinstance(func, PrimFunc):
+        func = tensor_function(self.mod, ref)
+        if func is None:
             return []
+        infos = [*(arg.struct_info for arg in args), *output_infos(call)]
         shapes = [info.shape for info in infos if isinstance(info, TensorStructInfo)]
         values = extent_values(func, ref.name, shapes, scalars.values if scalars else ())
         return extent_conditions(func, ref.name, shapes, values)

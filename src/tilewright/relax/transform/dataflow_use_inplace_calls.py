@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.ir import GlobalVar, IRModule, Pass
+from tilewright.ir import IRModule, Pass
 from tilewright.relax.analysis import used_graph_vars
 from tilewright.relax.block_builder import BlockBuilder
 from tilewright.relax.branches import map_blocks
@@ -19,6 +19,7 @@ from tilewright.relax.call_tir import (
     call_tir_operands,
     is_call_tir,
     output_infos,
+    tensor_function,
 )
 from tilewright.relax.expr import (
     Binding,
@@ -97,10 +98,8 @@ class _Block:
         if not isinstance(value, RelaxCall) or value.op not in (CALL_TIR, CALL_TIR_INPLACE):
             return None
         ref, _, _ = call_tir_operands(value)
-        function = self.mod.functions.get(ref.name) if isinstance(ref.callee, GlobalVar) else None
-        if not isinstance(function, PrimFunc) or function.attrs.get(RESHAPE, False):
-            return None
-        return function
+        function = tensor_function(self.mod, ref)
+        return None if function is None or function.attrs.get(RESHAPE, False) else function
 
     def run(self) -> DataflowBlock:
         bindings: list[Binding] = []

@@ -15,11 +15,11 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tilewright.ir import GlobalVar, IRModule, Pass, PassContext, Var, collect, free_vars
+from tilewright.ir import IRModule, Pass, PassContext, Var, collect, free_vars
 from tilewright.relax.analysis import used_graph_vars
 from tilewright.relax.block_builder import BlockBuilder
 from tilewright.relax.branches import nested_bodies
-from tilewright.relax.call_tir import call_tir_operands, is_call_tir
+from tilewright.relax.call_tir import call_tir_operands, is_call_tir, tensor_function
 from tilewright.relax.expr import (
     Binding,
     DataflowBlock,
@@ -236,7 +236,6 @@ class _GroupRewriter(FunctionRewriter):
 
     def __init__(self, mod: IRModule, max_depth: int) -> None:
         super().__init__(mod)
-        self.mod = mod
         self.max_depth = max_depth
         self.grouped = False
 
@@ -303,9 +302,7 @@ class _GroupRewriter(FunctionRewriter):
         if not is_call_tir(binding.value):
             return None
         assert isinstance(binding.value, RelaxCall)
-        ref, _, _ = call_tir_operands(binding.value)
-        func = self.mod[ref.callee] if isinstance(ref.callee, GlobalVar) else None
-        return func if isinstance(func, PrimFunc) else None
+        return tensor_function(self.mod, call_tir_operands(binding.value)[0])
 
     def _edge(self, binding: Binding, pattern: OpPattern, source: RelaxVar) -> OpPattern:
         """The pattern by which a call uses one operand, which may be simpler than its kind."""

@@ -51,6 +51,7 @@ from tilewright.relax.expr import (
     Tuple,
 )
 from tilewright.relax.extent_checks import extent_conditions, extent_values
+from tilewright.relax.overwriting import overwritable_parameters
 from tilewright.relax.registry import is_call_to
 from tilewright.relax.struct_info import (
     PrimStructInfo,
@@ -77,7 +78,7 @@ from tilewright.tir import (
     renew_definitions,
     seq,
 )
-from tilewright.tir.attrs import CONSTANTS, IS_SCHEDULED, READ_ONLY
+from tilewright.tir.attrs import APART, CONSTANTS, IS_SCHEDULED, READ_ONLY
 
 
 class LowerGraph(Pass):
@@ -155,6 +156,10 @@ class _GraphLowerer:
             for position, var in enumerate(params)
             if var in buffer_map and buffer_map[var].data not in self.written
         )
+        first = len(params) - len(results)
+        pairs = overwritable_parameters(self.mod, self.function)
+        places = {first + result: source for source, result in pairs}
+        attrs[APART] = tuple((n, places.get(n, n)) for n in range(first, len(params)))
         func = PrimFunc(params, body, attrs=attrs, buffer_map=buffer_map)
         renewed: PrimFunc = renew_definitions(func)
         return renewed

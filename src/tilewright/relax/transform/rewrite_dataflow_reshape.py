@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from tilewright.ir import GlobalVar, IRModule
+from tilewright.ir import IRModule
 from tilewright.relax.analysis import has_reshape_pattern
-from tilewright.relax.call_tir import CALL_TIR, call_tir_operands
+from tilewright.relax.call_tir import CALL_TIR, call_tir_operands, tensor_function
 from tilewright.relax.expr import DataflowVar, RelaxCall, RelaxExpr, RelaxVar
 from tilewright.relax.ops import reshape
 from tilewright.relax.rewriter import FunctionRewriter, GraphPass
-from tilewright.tir import PrimFunc
 
 
 class RewriteDataflowReshape(GraphPass):
@@ -31,7 +30,6 @@ class RewriteDataflowReshape(GraphPass):
 class _Rewriter(FunctionRewriter):
     def __init__(self, mod: IRModule) -> None:
         super().__init__(mod)
-        self.mod = mod
         self.known: dict[str, bool] = {}
 
     def rewrite_value(self, value: RelaxExpr, var: RelaxVar) -> RelaxExpr:
@@ -39,18 +37,10 @@ class _Rewriter(FunctionRewriter):
         if not is_call or not isinstance(var, DataflowVar):
             return value
         assert isinstance(value, RelaxCall)
-        function, operands, _ = call_tir_operands(value)
-        if len(operands) != 1 or len(value.sinfo_args) != 1 or not self.reshapes(function.callee):
+        ref, operands, _ = call_tir_operands(value)
+        function = tensor_function(self.mod, ref)
+        if function is None or len(operands) != 1 or len(value.sinfo_args) != 1:
             return value
-        return reshape(operands[0], value.shape)
-
-    def reshapes(self, callee: object) -> bool:
-        """Whether a function of the module only reshapes."""
-        if not isinstance(callee, GlobalVar) or callee not in self.mod:
-            return False
-        if callee.name not in self.known:
-            function = self.mod[callee]
-            self.known[callee.name] = isinstance(function, PrimFunc) and has_reshape_pattern(
-                function
-            )
-        return self.known[callee.name]
+        if ref.name not in self.known:
+            self.known[ref.name] = has_reshape_pattern(function)
+        return reshape(operands[0], value.shape) if self.known[ref.name] else value

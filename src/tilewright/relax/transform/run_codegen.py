@@ -148,7 +148,6 @@ def _without_unused(mod: IRModule) -> IRModule:
 class _CallRewriter(FunctionRewriter):
     def __init__(self, mod: IRModule, made: Mapping[str, Any]) -> None:
         super().__init__(mod)
-        self.mod = mod
         self.made = made
         self.tensor_functions: dict[str, GlobalVar] = {}
 

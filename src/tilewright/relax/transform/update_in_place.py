@@ -16,8 +16,9 @@ from tilewright.relax.call_tir import (
     call_tir_inplace,
     call_tir_operands,
     output_infos,
+    tensor_function,
 )
-from tilewright.relax.expr import FunctionRef, RelaxCall, RelaxExpr, RelaxVar, Tuple
+from tilewright.relax.expr import RelaxCall, RelaxExpr, RelaxVar, Tuple
 from tilewright.relax.rewriter import FunctionRewriter, GraphPass
 from tilewright.relax.struct_info import same_struct_info
 from tilewright.relax.transform.dataflow_use_inplace_calls import written_over
@@ -54,16 +55,16 @@ class UpdateInPlace(GraphPass):
 class _Rewriter(FunctionRewriter):
     def __init__(self, mod: IRModule) -> None:
         super().__init__(mod)
-        self.mod = mod
         self.made: dict[tuple[str, tuple[int, ...]], GlobalVar] = {}
 
     def rewrite_value(self, value: RelaxExpr, var: RelaxVar) -> RelaxExpr:
         if not isinstance(value, RelaxCall) or value.op is not CALL_TIR:
             return value
         ref, args, scalars = call_tir_operands(value)
-        function = self.function_of(ref)
-        infos = output_infos(value)
-        if function is None or len(function.buffers) != len(args) + len(infos):
+        function, infos = tensor_function(self.mod, ref), output_infos(value)
+        if function is None or function.attrs.get(IS_SCHEDULED):
+            return value
+        if len(function.buffers) != len(args) + len(infos):
             return value
         found = _copies(function, len(args))
         places = [-1] * len(infos)
@@ -79,13 +80,6 @@ class _Rewriter(FunctionRewriter):
             self.made[key] = self.builder.add_func(made, f"{ref.name}_inplace")
         gvar = self.made[key]
         return call_tir_inplace(gvar, Tuple(args), places, list(infos), scalars or ())
-
-    def function_of(self, ref: FunctionRef) -> PrimFunc | None:
-        """The tensor function that is called, if it has no schedule yet."""
-        function = self.mod.functions.get(ref.name)
-        if not isinstance(function, PrimFunc) or function.attrs.get(IS_SCHEDULED):
-            return None
-        return function
 
 
 class _Copy(NamedTuple):

@@ -410,8 +410,10 @@ def stored_as(element: str) -> str:
     return f"uint{max(8, FLOAT_FORMATS[element].bits)}"
 
 
-def _constant(value: int, dtype: str) -> Expr:
-    return const(value, _like("uint32", dtype))
+def _numbers_like(dtype: str) -> Callable[[int], Expr]:
+    """What makes integers as wide as ``float32``, as many as ``dtype`` has lanes."""
+    wide = _like("uint32", dtype)
+    return lambda value: const(value, wide)
 
 
 def bits_to_float32(bits: Expr, dtype: str) -> Expr:
@@ -419,9 +421,7 @@ def bits_to_float32(bits: Expr, dtype: str) -> Expr:
     form = FLOAT_FORMATS[dtype]
     wide = _like("uint32", bits.dtype)
 
-    def number(value: int) -> Expr:
-        return _constant(value, bits.dtype)
-
+    number = _numbers_like(bits.dtype)
     value = Var("bits", wide)
     moved = 23 - form.mantissa_bits
     if form.exponent_bits == 8:
@@ -452,9 +452,7 @@ def float32_to_bits(value: Expr, dtype: str) -> Expr:
     form = FLOAT_FORMATS[dtype]
     wide = _like("uint32", value.dtype)
 
-    def number(constant: int) -> Expr:
-        return _constant(constant, value.dtype)
-
+    number = _numbers_like(value.dtype)
     bits = Var("bits", wide)
     size = bits & number(0x7FFFFFFF)
     if form.special == EXPONENT:
@@ -481,10 +479,7 @@ def _rounded(size: Expr, form: FloatFormat, number: Callable[[int], Expr]) -> Ex
 
 def _signed(bits: Expr, size: Expr, made: Expr, form: FloatFormat) -> Expr:
     """Give rounded bits their sign, and NaNs theirs; ``size`` has no sign."""
-
-    def number(constant: int) -> Expr:
-        return _constant(constant, bits.dtype)
-
+    number = _numbers_like(bits.dtype)
     sign = (bits >> number(31)) << number(form.bits - 1)
     is_nan = size > number(0x7F800000)
     if form.special == UNSIGNED_ZERO:

@@ -16,7 +16,7 @@ input about once, while a convolution uses it for every filter.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.arith import Analyzer
@@ -127,12 +127,9 @@ class BlockedConvolution(Form):
 
     def tile(self, sch: Schedule, found: Contraction, target: Target) -> set[str] | NotApplicable:
         """Tile columns and filters, group rows, pad group by group, fuse the epilogue."""
-        image = _convolution_of(found, target)
+        image = _image_of(sch, found, target, _convolution_of)
         if isinstance(image, NotApplicable):
             return image
-        refusal = _check_epilogue(sch, found)
-        if refusal is not None:
-            return refusal
         padding = _padding_of(sch, image)
         if not padding and _skips_pixels(image, target):
             found = _copied(sch, image, target)
@@ -161,12 +158,9 @@ class BlockedWindow(Form):
 
     def tile(self, sch: Schedule, found: Contraction, target: Target) -> set[str] | NotApplicable:
         """Tile columns, unroll the window, pad rows where they are read, fuse the epilogue."""
-        image = _window_of(found, target)
+        image = _image_of(sch, found, target, _window_of)
         if isinstance(image, NotApplicable):
             return image
-        refusal = _check_epilogue(sch, found)
-        if refusal is not None:
-            return refusal
         padding = _padding_of(sch, image)
         epilogue = fused_epilogue(sch, found.main, found.consumers)
         _schedule_window(sch, epilogue, padding, image, target)
@@ -191,6 +185,20 @@ def _has_blocks(found: Contraction, count: int = 5) -> bool:
 def _part(found: Contraction, target: Target) -> int:
     """The minimum number of channels per block that justifies a vector."""
     return target.vector_lanes(dtypes.bits_of(found.store.buffer.dtype)) // 2
+
+
+def _image_of(
+    sch: Schedule,
+    found: Contraction,
+    target: Target,
+    recognise: Callable[[Contraction, Target], _Image | NotApplicable],
+) -> _Image | NotApplicable:
+    """What ``recognise`` finds, if the epilogue fits as well."""
+    image = recognise(found, target)
+    if isinstance(image, NotApplicable):
+        return image
+    refusal = _check_epilogue(sch, found)
+    return image if refusal is None else refusal
 
 
 def _convolution_of(

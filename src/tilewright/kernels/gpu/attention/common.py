@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
 from tilewright.arith import simplify
@@ -63,9 +63,20 @@ class TileKernel:
     thread: Expr
     b: Expr
     h: Expr
+    own: Mapping[str, Buffer]
+    """What a thread has in registers."""
 
     def __init__(self, problem: Attention, threads: int) -> None:
         self.problem, self.threads = problem, threads
+
+    @T.macro
+    def clear(self) -> None:
+        """Initialise the thread's maxima and sums."""
+        for r in T.unroll(self.own["top"].shape[0]):
+            self.own["top"][r] = LOWEST
+            self.own["total"][r] = T.float32(0)
+        for i in T.unroll(self.own["sums"].shape[0]):
+            self.own["sums"][i] = T.float32(0)
 
     @T.macro
     def copy_rows(

@@ -167,7 +167,7 @@ class DecodeKernel(TileKernel):
                     T.alloc_buffer(buffer)
                 self._enter(vpart, vthread)
                 self.copy_rows(self.queries, self.read_query, T.int64(0), T.int64(self.rows))
-                self.start()
+                self.clear()
                 for k_block in T.serial(self.block_count):
                     with T.block("key_block"):
                         vk_block = T.axis.remap("O", [k_block])
@@ -183,15 +183,6 @@ class DecodeKernel(TileKernel):
                     T.alloc_buffer(self.joined.buffer)
                     self.give_sums()
                     self.write()
-
-    @T.macro
-    def start(self) -> None:
-        """Initialise maxima and sums."""
-        for i in T.unroll(self.own["top"].shape[0]):
-            self.own["top"][i] = LOWEST
-            self.own["total"][i] = T.float32(0)
-        for i in T.unroll(self.own["sums"].shape[0]):
-            self.own["sums"][i] = T.float32(0)
 
     @T.macro
     def scores(self) -> None:

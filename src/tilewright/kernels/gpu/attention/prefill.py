@@ -38,7 +38,7 @@ from tilewright.kernels.gpu.attention.common import (
 )
 from tilewright.kernels.gpu.lanes import WARP, from_other_lane, steps_down
 from tilewright.kernels.gpu.sizes import MOST_THREADS, is_power
-from tilewright.kernels.problems.attention import FLOAT, LOWEST, Attention
+from tilewright.kernels.problems.attention import FLOAT, Attention
 from tilewright.script import tir as T
 from tilewright.tir import decl_buffer
 
@@ -157,11 +157,7 @@ class PrefillKernel(QueryTileKernel):
     def start(self) -> None:
         """Load the queries; initialise maxima and sums."""
         self.copy_rows(self.queries, self.read_query, self.first_row, self.problem.rows)
-        for r in T.unroll(self.sizes.rows):
-            self.own["top"][r] = LOWEST
-            self.own["total"][r] = T.float32(0)
-        for i in T.unroll(self.own["sums"].shape[0]):
-            self.own["sums"][i] = T.float32(0)
+        self.clear()
 
     @T.macro
     def scores(self) -> None:

@@ -35,7 +35,7 @@ from tilewright.kernels.gpu.attention.common import (
 )
 from tilewright.kernels.gpu.lanes import WARP, from_other_lane
 from tilewright.kernels.gpu.sizes import MOST_THREADS
-from tilewright.kernels.problems.attention import FLOAT, LOWEST, Attention
+from tilewright.kernels.problems.attention import FLOAT, Attention
 from tilewright.script import tir as T
 from tilewright.tir import Buffer, decl_buffer
 
@@ -144,7 +144,7 @@ class PrefillMmaKernel(QueryTileKernel):
                     T.alloc_buffer(self.queries.buffer)
                     self.copy_rows(self.queries, self._raw_query, self.first_row, self.problem.rows)
                     self.take_queries()
-                self.start()
+                self.clear()
                 with T.block("key_blocks"):
                     for tile_of in (self.keys, self.values):
                         T.alloc_buffer(tile_of.buffer)
@@ -197,15 +197,6 @@ class PrefillMmaKernel(QueryTileKernel):
         for part in T.unroll(self.problem.depth // _SIDE):
             column = T.meta_var(part * _SIDE + self.lane // _SIDE * _OWN)
             self._load(0, self.own["query"], part * _OWN, self.queries, row, column)
-
-    @T.macro
-    def start(self) -> None:
-        """Initialise maxima and sums."""
-        for r in T.unroll(2):
-            self.own["top"][r] = LOWEST
-            self.own["total"][r] = T.float32(0)
-        for i in T.unroll(self.own["sums"].shape[0]):
-            self.own["sums"][i] = T.float32(0)
 
     @T.macro
     def scores(self) -> None:

@@ -33,17 +33,6 @@ class _Form:
         return 1 if self.batch_first else 0
 
 
-@converts("aten.lstm.input", form=_Form)
-def _lstm(
-    ctx: Context,
-    x: RelaxExpr,
-    states: Sequence[RelaxExpr],
-    params: Sequence[RelaxExpr],
-    form: _Form,
-) -> Results:
-    return _layers(ctx, x, states, params, form)
-
-
 @converts("aten.gru.input", "aten.rnn_tanh.input", "aten.rnn_relu.input", form=_Form)
 def _with_one_state(
     ctx: Context, x: RelaxExpr, state: RelaxExpr, params: Sequence[RelaxExpr], form: _Form
@@ -51,6 +40,7 @@ def _with_one_state(
     return _layers(ctx, x, [state], params, form)
 
 
+@converts("aten.lstm.input", form=_Form)
 def _layers(
     ctx: Context,
     x: RelaxExpr,
