@@ -43,6 +43,9 @@ def test_outcomes_are_kept_and_not_checked_again(
     kept = Kept(tmp_path).outcomes
     assert ["simulated" in what for _, what in kept.values()] == [True, False]
 
+    assert gpu_rules.main([*args, "--count", "2", "--simulated", "2"]) == 0
+    assert all("simulated" in what for _, what in Kept(tmp_path).outcomes.values())
+
     def fails(case: str, simulated: bool) -> tuple[str, str]:
         return FAILED, f"moves | {simulated} | none is to be checked again"
 

@@ -23,6 +23,7 @@ from tilewright.testing.fuzz.ruled_gpu import check_by_default, program_for_gpu_
 from tilewright.testing.workers import FAILED, Kept, Outcomes, add_options
 
 PASSED = "passed"
+SIMULATED, TOO_LONG = "simulated", "too long to simulate"
 _SHOWN = 200
 """Characters of a fault's message in the report."""
 
@@ -43,6 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args.only:
             names = [f"{name}@{args.only}" for name in names]
         kept.run(names, partial(_check_numbered, every=args.simulate_every), args)
+        _simulate_more(kept, names, args)
     print(report(kept.outcomes))
     return int(any(status == FAILED for status, _ in kept.outcomes.values()))
 
@@ -56,6 +58,10 @@ def _arguments() -> argparse.ArgumentParser:
     add("--seed", default="0", help="of the random cases")
     add("--first", type=int, default=0, help="number of the first case")
     add("--simulate-every", type=int, default=10, metavar="N", help="simulate one case of N")
+    add(
+        "--simulated", type=int, default=0, metavar="N",
+        help="simulate further cases until N have been",
+    )  # fmt: skip
     add("--only", help="cases of this operator")
     add("--case", help="one case, as a report names it; it is simulated as well")
     add_options(parser, "gpu-rules")
@@ -65,6 +71,25 @@ def _arguments() -> argparse.ArgumentParser:
 def _check_numbered(case: str, every: int) -> tuple[str, str]:
     number = int(case.partition("@")[0].rpartition("-")[2])
     return check(case, simulated=number % every == 0)
+
+
+def _simulate_more(kept: Kept, names: Sequence[str], args: argparse.Namespace) -> None:
+    """Simulate cases that passed without, one after the other, until so many have been."""
+    steps = {name: kept.outcomes[name][1].split(" | ") for name in names if name in kept.outcomes}
+    waiting = [
+        name
+        for name, done in steps.items()
+        if kept.outcomes[name][0] == PASSED and not {SIMULATED, TOO_LONG} & {*done}
+    ]
+    while waiting:
+        # Those that take too long, or can't be run at all, leave some of the number for others.
+        lacking = args.simulated - sum(SIMULATED in what for _, what in kept.outcomes.values())
+        if lacking <= 0:
+            return
+        batch, waiting = waiting[:lacking], waiting[lacking:]
+        for name in batch:
+            del kept.outcomes[name]
+        kept.run(batch, partial(check, simulated=True), args)
 
 
 def check(case: str, simulated: bool) -> tuple[str, str]:
@@ -79,8 +104,8 @@ def check(case: str, simulated: bool) -> tuple[str, str]:
         "symbolic" if program.symbolic else "static",
         *(["compiled"] if counts.compiled else []),
         *counts.not_compiled,
-        *(["simulated"] if counts.interpreted else []),
-        *(["too long to simulate"] if counts.too_long else []),
+        *([SIMULATED] if counts.interpreted else []),
+        *([TOO_LONG] if counts.too_long else []),
     ]
     if fault is None:
         return PASSED, " | ".join(done)
