@@ -114,6 +114,57 @@ def test_depth_may_come_with_the_call(depth: int) -> None:
     agrees(func, mod, (16, depth), (depth, 16), (16, 16))
 
 
+def mixed(
+    shapes: tuple[tuple[int, ...], tuple[int, ...]], kinds: tuple[str, str], turned: bool, out: str
+) -> PrimFunc:
+    """A product of operands of two dtypes."""
+    a, b = (te.placeholder(s, kind, name=n) for s, kind, n in zip(shapes, kinds, "ab"))
+    k = te.reduce_axis((0, shapes[0][1]), name="k")
+    columns = shapes[1][0 if turned else 1]
+    return te.create_prim_func([
+        a, b,
+        te.compute(
+            (shapes[0][0], columns),
+            lambda i, j: te.sum(
+                a[i, k].astype(out) * (b[j, k] if turned else b[k, j]).astype(out), axis=k
+            ),
+            name="c",
+        ),
+    ])  # fmt: skip
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("kinds", [("uint8", "int8"), ("int8", "uint8")])
+@pytest.mark.parametrize("target", ["nvidia/nvidia-a100", "nvidia/nvidia-h200"])
+def test_bytes_of_both_signs(kinds: tuple[str, str], turned: bool, target: str) -> None:
+    """Which operand is the first one on tensor cores may be either."""
+    for rows, columns, depth in ((16, 32, 64), (7, 13, 21)):
+        shapes = ((rows, depth), (columns, depth) if turned else (depth, columns))
+        func = mixed(shapes, kinds, turned, "int32")
+        mod = lowered(func, Target(target))
+        assert "T.ptx_mma(" in mod.script()
+        compiled(mod, Target(target))
+        rng = np.random.default_rng(0)
+        a, b = (
+            rng.integers(np.iinfo(kind).min, np.iinfo(kind).max + 1, shape).astype(kind)
+            for shape, kind in zip(shapes, kinds)
+        )
+        found = np.zeros((rows, columns), "int32")
+        run(mod, a, b, found, check_races=True)
+        expected = a.astype("int32") @ (b.T if turned else b).astype("int32")
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_floats_of_8_bits_of_both_formats() -> None:
+    shapes = ((16, 64), (32, 64))
+    func = mixed(shapes, ("float8_e4m3fn", "float8_e5m2"), True, "float32")
+    target = Target("nvidia/nvidia-h200")
+    mod = lowered(func, target)
+    assert "T.ptx_mma(" in mod.script()
+    compiled(mod, target)
+    agrees(func, mod, *shapes, (16, 32))
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_what_is_no_number_stays_in_its_row(value: float) -> None:
     """Rows, columns and depth are padded; zeros of padding times infinity would be NaN."""

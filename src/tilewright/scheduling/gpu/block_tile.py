@@ -93,8 +93,8 @@ def write_results(sch: Schedule, writer: BlockRV, tile: BlockTile) -> None:
     sch.vectorize(parts[3])
 
 
-def product_dtypes(block: Block) -> tuple[str | None, str]:
-    """Return the dtypes of a product's operands, ``None`` if they differ, and of its result."""
+def product_dtypes(block: Block) -> tuple[str, str, str]:
+    """Return the dtypes of a product's operands, in the order of its reads, and of its result."""
     result = block.writes[0].buffer
-    operands = {region.buffer.dtype for region in block.reads if region.buffer is not result}
-    return (operands.pop() if len(operands) == 1 else None), result.dtype
+    operands = [region.buffer.dtype for region in block.reads if region.buffer is not result]
+    return operands[0], operands[-1], result.dtype

@@ -150,11 +150,9 @@ def why_not_tensor_cores(sch: Schedule, main: BlockRV, target: Target) -> str:
     """Return why a product can't be computed by ``mma``; empty if it can."""
     if target.gpu.capability < _MMA_CAPABILITY:
         return f"{target.arch} lacks what tiles for tensor cores use; sm_80 has it"
-    dtype, total = product_dtypes(sch.get(main))
-    if dtype is None:
-        return "its operands have different dtypes"
-    if mma_depth(dtype, total) is None:
-        return f"tensor cores don't add products of {dtype} up in {total}"
+    dtype, other, total = product_dtypes(sch.get(main))
+    if mma_depth(dtype, total, other) is None:
+        return f"tensor cores don't add products of {dtype} and {other} up in {total}"
     if dtype.startswith("float8") and target.gpu.capability < _FLOAT8_CAPABILITY:
         return f"{target.arch} doesn't multiply {dtype} on tensor cores; sm_89 does"
     return ""
@@ -172,9 +170,9 @@ def schedule_tensor_core_tiles(
     ``ahead`` is one of ``AHEAD``. Raises ``ScheduleError`` if a primitive refuses.
     """
     block = sch.get(main)
-    total = block.writes[0].buffer.dtype
-    dtype = next(r.buffer.dtype for r in block.reads if r.buffer is not block.writes[0].buffer)
-    unit_depth = mma_depth(dtype, total)
+    *operands, total = product_dtypes(block)
+    dtype, other = (operands[n] for n in operand_positions(block))
+    unit_depth = mma_depth(dtype, total, other)
     assert unit_depth is not None
     sch.pad_einsum(main, [1, tile.rows, tile.columns, tile.depth])
     writer = keep_sums(sch, main, "shared")
@@ -201,7 +199,12 @@ def schedule_tensor_core_tiles(
     write_results(sch, writer, tile)
     _lay_out(sch, main, [load for _, load, _ in fetched], unit_depth)
     group = mma_group(
-        dtype, total, a_trans=fetched[0][2], b_trans=not fetched[1][2], store_scope="shared"
+        dtype,
+        total,
+        a_trans=fetched[0][2],
+        b_trans=not fetched[1][2],
+        store_scope="shared",
+        other=other,
     )
     _tensorize(sch, main, steps[0], group)
     for (_, load, turned), name in zip(fetched, ("load_a", "load_b")):

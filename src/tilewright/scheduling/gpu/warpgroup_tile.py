@@ -131,8 +131,8 @@ def why_not_warpgroups(sch: Schedule, main: BlockRV, target: Target) -> str:
     """Return why a product can't be computed by ``wgmma``; empty if its dtypes allow it."""
     if target.arch != _ARCH:
         return f"wgmma is of {_ARCH} alone, not of {target.arch}"
-    dtype, total = product_dtypes(sch.get(main))
-    if dtype is None:
+    dtype, other, total = product_dtypes(sch.get(main))
+    if dtype != other:
         return "its operands have different dtypes"
     if wgmma_group(_ROWS, dtype, total) is None:
         return f"wgmma doesn't add products of {dtype} up in {total}"

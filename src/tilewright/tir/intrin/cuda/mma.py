@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from tilewright.tir.fragments import (
@@ -98,11 +99,17 @@ def _load_body(kind: Kind, which: str, trans: bool) -> str:
         T.address_of(shared[{row}, T.Ramp({column}, 1, {width})])))"""
 
 
-def _product(kind: Kind, total: str, ending: str) -> str:
+def _partners(kind: Kind) -> list[Kind]:
+    """What a kind may be multiplied by: itself, and bytes by those of another sign or format."""
+    others = (item for item in KINDS if item.k == kind.k == 32 and item.totals == kind.totals)
+    return [kind, *(item for item in others if item is not kind)]
+
+
+def _product(kind: Kind, other: Kind, total: str, ending: str) -> str:
     short, ptx = TOTALS[total]
     count = kind.k // 2
     a = Operand("A", (32, count), kind.dtype, "warp", "r")
-    b = Operand("B", (32, count), kind.dtype, "warp", "r")
+    b = Operand("B", (32, count), other.dtype, "warp", "r")
     c = Operand("C", (32, 8), total, "warp", "rw")
     sums = _at("C", "c", 16, "vi", "vj")
     left, right = _at("A", "a", kind.k, "vi", "vk"), _at("B", "b", kind.k, "vk", "vj")
@@ -110,14 +117,14 @@ def _product(kind: Kind, total: str, ending: str) -> str:
         left, right = f'T.Cast("{total}", {left})', f'T.Cast("{total}", {right})'
     calls = "".join(
         f'''
-    T.evaluate(T.ptx_mma("m16n8k{kind.k}", "row", "col", "{kind.ptx}", "{kind.ptx}", "{ptx}",
+    T.evaluate(T.ptx_mma("m16n8k{kind.k}", "row", "col", "{kind.ptx}", "{other.ptx}", "{ptx}",
         T.address_of(A[tx, 0:{count}]),
         T.address_of(B[tx, {half * count // 2}:{(half + 1) * count // 2}]),
         T.address_of(C[tx, {half * 4}:{half * 4 + 4}])))'''
         for half in range(2)
     )
     return register(
-        f"mma_{kind.name}{kind.name}{short}{ending}",
+        f"mma_{kind.name}{other.name}{short}{ending}",
         (a, b, c),
         nest({"i": 16, "j": 16, "k": kind.k}, "SSR", "mma", f"{sums} = {sums} + {left} * {right}"),
         f"{_TX}{calls}",
@@ -158,9 +165,8 @@ def _all() -> Iterator[str]:
                 yield _load(kind, "a", True, scope)
             yield _load(kind, "b", False, scope)
             yield _load(kind, "b", True, scope)
-        for total in kind.totals:
-            for ending in _ENDINGS:
-                yield _product(kind, total, ending)
+        for other, total, ending in product(_partners(kind), kind.totals, _ENDINGS):
+            yield _product(kind, other, total, ending)
     for total in TOTALS:
         yield _fill(total)
         for scope in ("shared", "shared.dyn", "global"):
@@ -171,24 +177,34 @@ MMA_NAMES = tuple(_all())
 """Names of all of them."""
 
 
-def mma_depth(dtype: str, total: str) -> int | None:
-    """Return how deep a product of one instruction is; ``None`` without one of these dtypes."""
-    found = (item.k for item in KINDS if item.dtype == dtype and total in item.totals)
-    return next(found, None)
+def mma_depth(dtype: str, total: str, other: str | None = None) -> int | None:
+    """Return how deep a product of one instruction is; ``None`` without one of these dtypes.
+
+    ``other`` is the second operand's dtype, if it isn't the first one's.
+    """
+    for item in KINDS:
+        if item.dtype == dtype and total in item.totals:
+            partners = {found.dtype for found in _partners(item)}
+            return item.k if (other or dtype) in partners else None
+    return None
 
 
 def mma_group(
     dtype: str, total: str, *, a_trans: bool = False, b_trans: bool = False,
-    load_scope: str = "shared", store_scope: str = "global",
+    load_scope: str = "shared", store_scope: str = "global", other: str | None = None,
 ) -> dict[str, str]:  # fmt: skip
-    """Return names of the intrinsics of one product: ``fill``, ``load_a``, ``load_b``, …"""
-    kind = next(item for item in KINDS if item.dtype == dtype)
+    """Return names of the intrinsics of one product: ``fill``, ``load_a``, ``load_b``, …
+
+    ``other`` is the second operand's dtype, if it isn't the first one's.
+    """
+    kinds = {item.dtype: item for item in KINDS}
+    kind, second = kinds[dtype], kinds[other or dtype]
     short, end = TOTALS[total][0], SHARED[load_scope]
     turned = f"{'_trans_a' if a_trans else ''}{'_trans_b' if b_trans else ''}"
     return {
         "fill": f"mma_fill_16x16_{short}",
         "load_a": f"mma_ldmatrix_{kind.name}_a{'_trans' if a_trans else ''}{end}",
-        "load_b": f"mma_ldmatrix_{kind.name}_b{'_trans' if b_trans else ''}{end}",
-        "compute": f"mma_{kind.name}{kind.name}{short}{turned}",
+        "load_b": f"mma_ldmatrix_{second.name}_b{'_trans' if b_trans else ''}{end}",
+        "compute": f"mma_{kind.name}{second.name}{short}{turned}",
         "store": f"mma_store_16x16_{short}_{store_scope.replace('.', '_')}_",
     }
