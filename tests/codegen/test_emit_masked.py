@@ -289,3 +289,64 @@ def test_what_only_a_part_of_a_condition_reads_stays_masked(n):
     expected = np.full(16, -1, "float32")
     expected[:n] = np.where(a[:n] > 0, 2 * a[:n], -1)
     np.testing.assert_array_equal(c, expected)
+
+
+@T.prim_func
+def short_circuits(n: T.int64, a: T.handle, b: T.handle, C: T.Buffer((5, 16), "bool")):
+    """What may be read where: only lanes before ``n`` are in A and B."""
+    A = T.match_buffer(a, (n,), "int32")
+    B = T.match_buffer(b, (n,), "int32")
+    for i in T.vectorized(16):
+        C[0, i] = i < n and A[i] > 0 and A[i] < 5
+    for i in T.vectorized(16):
+        C[1, i] = i >= n or A[i] > 0 or A[i] < -5
+    for i in T.vectorized(16):
+        C[2, i] = (i < n and A[i] > 0) or (i < n and (B[i] > A[i] or A[i] == -3))
+    for i in T.vectorized(16):
+        C[3, i] = i < n and (A[i] + B[i] > 0 or (B[i] != 2 and A[i] + B[i] == -1))
+    for i in T.vectorized(16):
+        C[4, i] = T.if_then_else(i < n, A[i] == 1, T.bool(False)) or (i < n and A[i] == B[i])
+
+
+def short_circuit(a: int, b: int) -> list[bool]:
+    return [
+        a > 0 and a < 5,
+        a > 0 or a < -5,
+        a > 0 or b > a or a == -3,
+        a + b > 0 or (b != 2 and a + b == -1),
+        a in (1, b),
+    ]
+
+
+@pytest.mark.parametrize("count", [0, 1, 10, 11])
+@pytest.mark.parametrize("cpu", ["native", "x86-64-v4", "x86-64-v3", "x86-64-v2"])
+def test_what_one_side_reads_is_read_by_the_other_where_it_may_be(cpu: str, count: int) -> None:
+    if cpu == "x86-64-v4" and not TARGET.has("avx512f"):
+        pytest.skip("needs AVX-512")
+    target = Target(cpu if cpu == "native" else f"llvm -mcpu={cpu}").with_options(num_cores=1)
+    made = driver.compile(short_circuits, target)
+    for seed in range(6):
+        draw = np.random.default_rng(seed)
+        a, b = (draw.integers(-7, 7, count).astype("int32") for _ in range(2))
+        found = np.zeros((5, 16), "bool")
+        made(count, guarded(a), guarded(b), found)
+        for lane in range(count):
+            assert found[:, lane].tolist() == short_circuit(int(a[lane]), int(b[lane]))
+        beyond = np.array([[False], [True], [False], [False], [False]])
+        np.testing.assert_array_equal(found[:, count:], beyond.repeat(16 - count, 1))
+
+
+@T.prim_func
+def counted(A: T.Buffer((66,), "int32"), C: T.Buffer((64,), "bool")):
+    for i in T.vectorized(64):
+        C[i] = A[i] + A[i + 2] == 3 or (A[i + 1] == 1 and A[i] + A[i + 2] == 2)
+
+
+def test_sums_of_what_has_been_read_are_not_made_again() -> None:
+    text = driver.compile(counted, Target("llvm -mcpu=x86-64-v4 -num-cores=1")).get_source("asm")
+    assert text.count("vpaddd") == 4  # of 16 lanes each
+    a = np.random.default_rng(0).integers(0, 2, 66).astype("int32")
+    c = np.zeros(64, "bool")
+    call(counted, a, c)
+    around = a[:-2] + a[2:]
+    np.testing.assert_array_equal(c, (around == 3) | ((a[1:-1] == 1) & (around == 2)))

@@ -14,7 +14,7 @@ from tilewright.arith import holds_data
 from tilewright.codegen.checks import no_value
 from tilewright.codegen.llvm.emit_masked import compare_ramp, joined_masks
 from tilewright.codegen.llvm.emit_value import ValueEmitter, lane_vector
-from tilewright.codegen.llvm.guards import loads_scalars, needs_guard, reads_more
+from tilewright.codegen.llvm.guards import always_read, loads_scalars, needs_guard, reads_more
 from tilewright.codegen.llvm.math import MATH_FUNCTIONS
 from tilewright.codegen.llvm.saturate import is_clipped
 from tilewright.codegen.llvm.types import (
@@ -142,6 +142,8 @@ class ExprEmitter(ValueEmitter, Visitor):
         self.rounds_narrow = True  # 16-bit floats after each operation, see `rounded`
         self.values: dict[Any, str] = {}
         self.mask: tuple[str, int] | None = None  # operand and lanes
+        # Loads that were evaluated already, under wider masks than what is emitted now.
+        self.already_read: list[tuple[BufferLoad, tuple[str, int] | None]] = []
         self.prefetching = 0  # bytes ahead that the innermost loop asks for
         self.offsets: dict[str, int] = {}  # of addresses there, bytes from one that others share
         self.stack_elements: dict[Var, int] = {}  # of allocas, by their data
@@ -369,10 +371,13 @@ class ExprEmitter(ValueEmitter, Visitor):
     def _and_or(self, node: CompareExpr, op: str) -> str:
         """Short-circuit when the second operand may fault."""
         lanes = dtypes.lanes_of(node.dtype)
-        if lanes > 1 and reads_more(node.b, node.a):
+        if lanes > 1 and reads_more(node.b, read := always_read(node.a)):
             first = self.visit(node.a)
             mask = first if op == "and" else self.not_(first, lanes)
+            outer = self.already_read
+            self.already_read = [*outer, *((load, self.mask) for load in read)]
             second = self.for_lanes(mask, lanes, node.b)
+            self.already_read = outer
             if op == "and":
                 return joined_masks(self, first, second, lanes)
             return self.pure(f"or <{lanes} x i1> {first}, {second}", first, second)

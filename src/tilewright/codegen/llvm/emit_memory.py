@@ -28,6 +28,7 @@ from tilewright.ir import (
     as_int,
     contains,
     dtypes,
+    expr_equal,
 )
 from tilewright.support.errors import CodegenError
 from tilewright.tir import Buffer, BufferLoad
@@ -109,7 +110,7 @@ class MemoryEmitter(ExprEmitter):
         if isinstance(index, Broadcast):
             value = self._load(buffer, self.pointer(buffer, index.value), buffer.dtype)
             return self.broadcast(value, buffer.dtype, lanes)
-        masked = self.mask if self.mask is not None and self.mask[1] == lanes else None
+        masked = self._mask_of(node)
         if isinstance(index, Ramp) and isinstance(index.stride, IntImm):
             stride = index.stride.value
             scalable = dtypes.is_scalable(index.dtype)
@@ -124,6 +125,14 @@ class MemoryEmitter(ExprEmitter):
             if masked is None and not scalable:
                 return self._strided_load(buffer, pointer, stride, node.dtype)
         return self._gather(buffer, index, node.dtype, masked)
+
+    def _mask_of(self, node: BufferLoad) -> tuple[str, int] | None:
+        """The mask that a load of a vector needs: what has been read may be read once more."""
+        mask = self.mask
+        if mask is not None:
+            same = (wider for load, wider in self.already_read if expr_equal(load, node))
+            mask = next(same, mask)
+        return mask if mask is not None and mask[1] == dtypes.lanes_of(node.dtype) else None
 
     def _tile_column(self, buffer: Buffer, index: Ramp) -> str | None:
         terms, start = self.linear_terms(index.base)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tilewright.ir import (
     And,
@@ -74,8 +74,20 @@ def loads_one(load: BufferLoad) -> bool:
     return isinstance(index, Broadcast) or dtypes.lanes_of(index.dtype) == 1
 
 
-def reads_more(expr: Expr, than: Expr) -> bool:
-    """Whether an expression has loads that another one, evaluated before, has not."""
-    known = [item for item in pre_order(than) if isinstance(item, BufferLoad)]
+def always_read(expr: Expr) -> list[BufferLoad]:
+    """The loads of an expression that are evaluated whenever it is."""
+    found: list[BufferLoad] = []
+    pending: list[Node] = [expr]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, BufferLoad):
+            found.append(item)
+        below = item.child_nodes()
+        pending += below if _goes_on(item) else below[:1]
+    return found
+
+
+def reads_more(expr: Expr, known: Sequence[BufferLoad]) -> bool:
+    """Whether an expression has loads beside those that were evaluated before."""
     loads = [item for item in pre_order(expr) if isinstance(item, BufferLoad)]
     return any(not any(expr_equal(item, other) for other in known) for item in loads)
