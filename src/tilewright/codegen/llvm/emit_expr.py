@@ -23,7 +23,7 @@ from tilewright.codegen.llvm.types import (
     is_narrow,
     register_type,
 )
-from tilewright.codegen.llvm.whole import constant_operand, floor_divide, floor_modulo
+from tilewright.codegen.llvm.whole import constant_operand, floored
 from tilewright.codegen.llvm.writer import Scope
 from tilewright.ir import (
     INDEX,
@@ -334,11 +334,11 @@ class ExprEmitter(ValueEmitter, Visitor):
 
     def visit_FloorDiv(self, node: FloorDiv) -> str:
         a, b = self.visit(node.a), self.visit(node.b)
-        return floor_divide(self, node.dtype, a, b, constant_operand(node.b, b))
+        return floored(self, "div", node.dtype, a, b, constant_operand(node.b, b))
 
     def visit_FloorMod(self, node: FloorMod) -> str:
         a, b = self.visit(node.a), self.visit(node.b)
-        return floor_modulo(self, node.dtype, a, b, constant_operand(node.b, b))
+        return floored(self, "rem", node.dtype, a, b, constant_operand(node.b, b))
 
     def visit_CompareExpr(self, node: CompareExpr) -> str:
         if dtypes.lanes_of(node.dtype) == 1:

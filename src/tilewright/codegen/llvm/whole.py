@@ -91,36 +91,35 @@ class _Division:
         return quotient, rest, self._pure(f"and {mask} {some}, {other}", some, other)
 
 
-def _power_of_two(divisor: int | None) -> bool:
-    return divisor is not None and divisor > 0 and divisor & (divisor - 1) == 0
+def _is_power_of_two(divisor: int) -> bool:
+    return divisor > 0 and divisor & (divisor - 1) == 0
 
 
-def floor_divide(emitter: Emits, dtype: str, a: str, b: str, divisor: int | None) -> str:
-    """``a // b``."""
-    kind = register_type(dtype)
+def floored(emitter: Emits, op: str, dtype: str, a: str, b: str, divisor: int | None) -> str:
+    """``a // b`` (``op`` is ``div``) or ``a % b`` (``rem``)."""
+    kind, is_quotient = register_type(dtype), op == "div"
     if dtypes.kind_of(dtype) == "uint":
-        return truncated(emitter, "div", dtype, a, b, divisor)
-    if _power_of_two(divisor):
-        assert divisor is not None
-        shift = constant_text(divisor.bit_length() - 1, dtype)
-        return str(emitter.pure(f"ashr {kind} {a}, {shift}", a))
+        return truncated(emitter, op, dtype, a, b, divisor)
+    if divisor is not None and _is_power_of_two(divisor):
+        # Shifts and masks round down as they are.
+        name, number = ("ashr", divisor.bit_length() - 1) if is_quotient else ("and", divisor - 1)
+        return str(emitter.pure(f"{name} {kind} {a}, {constant_text(number, dtype)}", a))
     division = _Division(emitter, dtype, a, b, divisor)
+    return _quotient(division) if is_quotient else _remainder(division)
+
+
+def _quotient(division: _Division) -> str:
+    emitter, kind = division.emitter, division.kind
     quotient, _, adjust = division.floored()
     extended = emitter.pure(f"sext {division.mask} {adjust} to {kind}", adjust)
     return division.quotient(emitter.pure(f"add {kind} {quotient}, {extended}", quotient, extended))
 
 
-def floor_modulo(emitter: Emits, dtype: str, a: str, b: str, divisor: int | None) -> str:
-    """``a % b``."""
-    kind = register_type(dtype)
-    if dtypes.kind_of(dtype) == "uint":
-        return truncated(emitter, "rem", dtype, a, b, divisor)
-    if _power_of_two(divisor):
-        assert divisor is not None
-        return str(emitter.pure(f"and {kind} {a}, {constant_text(divisor - 1, dtype)}", a))
-    division = _Division(emitter, dtype, a, b, divisor)
+def _remainder(division: _Division) -> str:
+    emitter, kind = division.emitter, division.kind
     _, rest, adjust = division.floored()
-    text = f"select {division.mask} {adjust}, {kind} {division.b}, {kind} {constant_text(0, dtype)}"
+    zero = constant_text(0, division.dtype)
+    text = f"select {division.mask} {adjust}, {kind} {division.b}, {kind} {zero}"
     shift = emitter.pure(text, adjust, division.b)
     return str(emitter.pure(f"add {kind} {rest}, {shift}", rest, shift))
 
