@@ -54,6 +54,9 @@ FUNCTIONS = {
     "half blocks": depthwise(image(3 * LANES // 2, 6, 7, LANES // 2)),
     "one and a half": depthwise(image(3 * LANES // 2, 6, 17, 3 * LANES // 2)),
     "one pixel": depthwise(image(LANES, 1, 1)),
+    "all tiles at an edge": depthwise(image(LANES, 5, 28), 5),
+    "last columns at once": depthwise(image(LANES, 7, 57), 3, strides=(2, 1)),
+    "more padding than image": depthwise(image(LANES, 2, 3), 7),
     "many rows": depthwise(image(LANES, 120, 60)),
     "several images": depthwise(image(LANES, 5, 5, batch=3)),
     "max": pool(image(LANES, 12, 12), topi.nn.max_pool2d, 3, 2, 1),
@@ -107,6 +110,49 @@ def test_infinities_and_nan_go_through_windows() -> None:
     driver.compile(IRModule({"main": made}), NATIVE)(x, found)
     assert np.isposinf(found[0, 0, 2:4, 2:4]).all() and np.isinf(found).all()
     assert np.isposinf(found).sum() == 4 * LANES
+
+
+def is_padded(func: PrimFunc) -> bool:
+    """Whether a function as scheduled copies its input into a padded buffer."""
+    made = apply(func, NATIVE)
+    assert isinstance(made, PrimFunc), made
+    return "pad_temp" in made.script()
+
+
+@pytest.mark.parametrize("batch", [1, te.var("n")], ids=["known", "symbolic"])
+def test_inputs_are_read_in_place(batch: Any) -> None:
+    assert not is_padded(depthwise(image(LANES, 28, 28, batch=batch)))
+    assert not is_padded(depthwise(image(LANES, 9, 57, batch=batch), 5, strides=2))
+    assert not is_padded(pool(image(LANES, 12, 12, batch=batch), topi.nn.max_pool2d, 3, 2, 1))
+
+
+def test_wide_padding_and_unknown_sizes_are_padded() -> None:
+    """Tiles of which several are partly beside the image would run under masks."""
+    assert is_padded(depthwise(image(LANES, 9, 40), dilation=9, padding=9))
+    assert is_padded(depthwise(image(LANES, te.var("h"), te.var("w"))))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("size", [3, 5])
+@pytest.mark.parametrize("width", [3, 14, 28, 31, 57])
+def test_padding_is_multiplied(width: int, size: int) -> None:
+    """Zeros beside an image times infinite weights are NaN, in each row and column of the edge."""
+    func = depthwise(image(LANES, 6, width), size, epilogue=False, padding=(1, 2, 2, 1))
+    made = apply(func, NATIVE)
+    assert isinstance(made, PrimFunc)
+    kernel = driver.compile(IRModule({"main": made}), NATIVE)["main"]
+    shapes = [[extent.value for extent in buffer.shape] for buffer in func.buffers]  # type: ignore[attr-defined]
+    x, out = np.ones(shapes[0], np.float32), np.empty(shapes[2], np.float32)
+    rows, columns = (np.arange(extent) for extent in shapes[2][2:4])
+    for i, j in np.ndindex(size, size):
+        w = np.zeros(shapes[1], np.float32)
+        w[0, 0, i, j] = np.inf
+        kernel(x, w, out)
+        row, column = rows + i - 1, columns + j - 2
+        inside = ((row >= 0) & (row < 6))[:, None] & (column >= 0) & (column < width)
+        found = out[0, 0, ..., 0]
+        # The operator has no taps that are beside the image everywhere.
+        other = np.isnan if inside.any() else np.isfinite
+        assert np.isposinf(found[inside]).all() and other(found[~inside]).all()
 
 
 @pytest.mark.parametrize(

@@ -153,6 +153,12 @@ KEEP_WHOLE = register_annotation(
     means="The loop stays whole: what is cut off at its end is computed under masks.",
     read_by=("tir.transform.loop_partition",),
 )
+CUT_MASKS = register_annotation(
+    "pragma_cut_masks",
+    FLAG,
+    means="The loop is cut, or its body doubled, where masks of loads in it change.",
+    read_by=("tir.transform.loop_partition",),
+)
 OVERLAP_LAST = register_annotation(
     "pragma_overlap_last",
     FLAG,
@@ -531,6 +537,7 @@ __all__ = [
     "BUFFER_DIM_ALIGN",
     "CONSTANTS",
     "CONSTANT_BYTES",
+    "CUT_MASKS",
     "DOUBLE_BUFFER",
     "EXCESS_PRECISION",
     "FLAG",

@@ -153,3 +153,46 @@ def main(a: T.handle, z: T.handle):
     x, out = np.arange(size, dtype="float32"), np.zeros(size, "float32")
     tilewright.compile(sch.mod, "llvm -num-cores=2")["main"](x, out)
     np.testing.assert_array_equal(out, x + 1)
+
+
+def _windows(width: int, low: int, high: int, mark: str) -> str:
+    return f"""
+@T.prim_func
+def main(a: T.Buffer(({width},), "float32"), z: T.Buffer(({width},), "float32")):
+    for i in T.serial({width // 4}{mark}):
+        for j, k in T.grid(4, 3):
+            z[i * 4 + j] = z[i * 4 + j] + T.if_then_else(
+                {low} <= i * 4 + j + k and i * 4 + j + k < {high},
+                a[T.min(T.max(i * 4 + j + k - {low}, 0), {width - 1})], T.float32(5))
+"""
+
+
+@pytest.mark.parametrize(
+    ("width", "low", "high", "whole"),
+    [
+        (16, 1, 17, True),
+        (16, 1, 99, True),
+        (16, 0, 14, True),
+        (8, 1, 9, False),
+        (12, 6, 7, False),
+        (16, 9, 12, False),
+    ],
+    ids=["both ends", "beginning", "end", "no middle", "overlapping", "little inside"],
+)
+def test_loops_are_cut_at_masks_if_they_say_so(
+    width: int, low: int, high: int, whole: bool
+) -> None:
+    """Masks alone cut no loop; of an annotated one, the middle has none."""
+    marked = ', annotations={"pragma_cut_masks": 1}'
+    made, plain = (
+        transform.LoopPartition()(IRModule({"main": parse(_windows(width, low, high, mark))}))
+        for mark in (marked, "")
+    )
+    assert plain.script().count("for ") == 1 < made.script().count("for ")
+    assert ("z[i * 4 + j] + a[" in made.script()) == whole
+    a, results = np.arange(width, dtype=np.float32), []
+    for mod in (made, plain):
+        z = np.zeros(width, np.float32)
+        tilewright.compile(mod, "llvm")["main"](a, z)
+        results.append(z)
+    np.testing.assert_array_equal(*results)

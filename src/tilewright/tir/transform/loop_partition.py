@@ -11,6 +11,9 @@ which the condition holds whatever the inner loops do are found:
 - if not (``i0`` is part of a fused loop, threads share the iterations), the loop's body is doubled
   under a test of the range.
 
+Masks of loads cost less than code without them, so they are no reason to cut; loops annotated with
+``CUT_MASKS`` are cut there all the same, also where their first and last values overlap.
+
 In the rest the condition stays, or falls away if it is false throughout. Register tiles keep
 constant indices in both copies, and are computed whole (``relax_tile_guards``).
 """
@@ -54,7 +57,7 @@ from tilewright.ir import (
     rewrite_top_down,
     uses_var,
 )
-from tilewright.tir.attrs import AUTO_STEP, KEEP_WHOLE
+from tilewright.tir.attrs import AUTO_STEP, CUT_MASKS, KEEP_WHOLE
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.rewrite import renew_definitions
@@ -117,7 +120,7 @@ class LoopPartition(FunctionTransform):
     def transform_function(self, func: PrimFunc) -> PrimFunc:
         """Rewrite one function."""
         sizes = set(func.sizes())
-        if not _has_branch(func.body) and not sizes:
+        if not _has_branch(func.body) and not sizes and not _cuts_masks(func.body):
             return func
         analyzer = function_analyzer(func)
         partitioner = _Partitioner(analyzer, self.max_depth, sizes)
@@ -125,6 +128,11 @@ class LoopPartition(FunctionTransform):
         if not _has_branch(made.body):
             return made
         return made.replace(body=relax_tile_guards(made.body, analyzer.copy())[0])
+
+
+def _cuts_masks(body: Stmt) -> bool:
+    """Whether some loop is cut where masks change."""
+    return any(type(item) is For and CUT_MASKS in item.annotations for item in pre_order(body))
 
 
 def _rarely(stmt: Stmt) -> Stmt:
@@ -228,6 +236,11 @@ class _Partitioner(StmtMutator):
             if low is None or high is None or (start == low and stop == high):
                 return None
             return self._segments(loop, (low, start, stop, high), cut)
+        if cut and low is not None and high is not None and CUT_MASKS in loop.annotations:
+            # No iteration is without its condition; there may be one where several fail.
+            first, last = (max(low, min(high, end)) for end in sorted((start or 0, stop or 0)))
+            if low < first < high or low < last < high:
+                return self._segments(loop, (low, first, last, high), set())
         if tests:
             return self._doubled(loop, tests)
         return None
@@ -237,6 +250,10 @@ class _Partitioner(StmtMutator):
         with inside_loop(self.analyzer, loop):
             return not may_trap(test, self.analyzer)
 
+    def _knows_masks(self, loop: For) -> bool:
+        """Whether masks are known in the parts of a loop."""
+        return bool(self.sizes) or CUT_MASKS in loop.annotations
+
     def _fresh(self) -> Analyzer:
         return self.analyzer.copy()
 
@@ -245,9 +262,10 @@ class _Partitioner(StmtMutator):
         low, start, stop, high = ends
         self.left -= 1
         segments: list[Stmt] = []
+        inner = _assume(loop.body, known, self._knows_masks(loop)) if known else loop.body
         for first, last, body in (
             (low, start, loop.body),
-            (start, stop, _assume(loop.body, known, bool(self.sizes))),
+            (start, stop, inner),
             (stop, high, loop.body),
         ):
             if first >= last:
@@ -270,7 +288,7 @@ class _Partitioner(StmtMutator):
     def _remainder(self, stmt: Stmt) -> Stmt:
         """What runs where conditions don't hold throughout: cut no further if tiles are whole."""
         made, whole = relax_tile_guards(stmt, self._fresh(), self.known)
-        return _rarely(made if whole else self.visit(made))
+        return _rarely(made if whole and not _cuts_masks(made) else self.visit(made))
 
     def _doubled(self, loop: For, tests: list[tuple[_Condition, Expr]]) -> Stmt:
         """The loop with its body twice, one of them for where the conditions hold throughout."""
@@ -294,7 +312,7 @@ class _Partitioner(StmtMutator):
         self.left -= 1
         full = and_(*(self.analyzer.simplify(least >= 0) for _, least in tests))
         holding = {id(condition.expr) for condition, _ in tests}
-        fast = _assume(loop.body, holding, bool(self.sizes))
+        fast = _assume(loop.body, holding, self._knows_masks(loop))
         if isinstance(full, IntImm):
             # Known after all: nothing to test.
             made = loop.replace(body=self.visit(fast if full.value else loop.body))
@@ -304,7 +322,7 @@ class _Partitioner(StmtMutator):
         self.known.extend(least >= 0 for _, least in tests)
         fast = self.visit(fast)
         del self.known[before:]
-        rest = _without(loop.body, tests)
+        rest = _without(loop.body, tests, CUT_MASKS in loop.annotations)
         if rest is not loop.body:
             rest = StmtSimplifier(self._fresh()).visit(rest)
         slow = NO_OP if is_no_op(rest) else self._remainder(renew_definitions(rest))
@@ -397,18 +415,19 @@ def _conditions(loop: For, sizes: set[Var]) -> list[_Condition]:
     """Comparisons in branches below a loop that depend on its variable.
 
     Those that choose between values (masks) count if they compare with one of ``sizes``: with a
-    constant they cost less than code without them. What uses names that the loop's body gives to
-    values means nothing before these.
+    constant they cost less than code without them, unless the loop says otherwise. What uses names
+    that the loop's body gives to values means nothing before these.
     """
     found: list[_Condition] = []
     loops: list[For] = []
+    every = CUT_MASKS in loop.annotations
 
     def note(condition: Expr, masks: bool) -> None:
         for part in conjuncts(condition):
             slack = _slack(part)
             if slack is None or not uses_var(slack, {loop.loop_var}):
                 continue
-            if not masks or uses_var(slack, sizes):
+            if not masks or every or uses_var(slack, sizes):
                 found.append(_Condition(part, slack, loops))
 
     def walk(node: Stmt) -> None:
@@ -422,7 +441,7 @@ def _conditions(loop: For, sizes: set[Var]) -> list[_Condition]:
         for item in node.child_nodes():
             if isinstance(item, Stmt):
                 walk(item)
-            elif sizes and not (isinstance(node, IfThenElse) and item is node.condition):
+            elif (sizes or every) and not (isinstance(node, IfThenElse) and item is node.condition):
                 for call in collect(item, Call):
                     if _is_mask(call):
                         note(call.args[0], True)
@@ -464,8 +483,10 @@ def _slack(condition: Any) -> Expr | None:
     return condition.a - condition.b  # type: ignore[no-any-return]
 
 
-def _without(body: Stmt, tests: list[tuple[_Condition, Expr]]) -> Stmt:
+def _without(body: Stmt, tests: list[tuple[_Condition, Expr]], masks: bool) -> Stmt:
     """Drop branches that don't run where the tests fail: those that all of the tests guard.
+
+    Likewise values of ``masks``.
 
     The tests are the conditions themselves if no loop between changes these.
     """
@@ -473,13 +494,17 @@ def _without(body: Stmt, tests: list[tuple[_Condition, Expr]]) -> Stmt:
         return body
     tested = [condition.expr for condition, _ in tests]
 
-    def rewrite(node: Node) -> Any:
-        if type(node) is IfThenElse:
-            parts = conjuncts(node.condition)
-            if all(any(expr_equal(part, test) for part in parts) for test in tested):
-                other = NO_OP if node.else_case is None else node.else_case
-                return rewrite_top_down(other, rewrite)
-        return None if isinstance(node, Stmt) and _has_branch(node) else node
+    def guarded(condition: Expr) -> bool:
+        parts = conjuncts(condition)
+        return all(any(expr_equal(part, test) for part in parts) for test in tested)
+
+    def rewrite(node: Any) -> Any:
+        if masks and _is_mask(node) and guarded(node.args[0]):
+            return rewrite_top_down(node.args[2], rewrite)
+        if type(node) is IfThenElse and guarded(node.condition):
+            other = NO_OP if node.else_case is None else node.else_case
+            return rewrite_top_down(other, rewrite)
+        return None if masks or (isinstance(node, Stmt) and _has_branch(node)) else node
 
     made: Stmt = rewrite_top_down(body, rewrite)
     return made

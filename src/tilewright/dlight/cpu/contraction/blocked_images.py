@@ -10,7 +10,10 @@ input about once, while a convolution uses it for every filter.
   and multiplies each with each. All filters are applied to a group of rows. Of an image from far
   caches of which only some rows and columns are read (1 x 1 with a stride), those are copied first.
 - Windows over single channels (depthwise convolution, pooling): neighbouring columns form a tile,
-  over which the window is unrolled.
+  over which the window is unrolled. Little is reused, so a padded copy would cost as much as the
+  arithmetic: the first and the last tile of a row, and the window's rows beyond the image's edge,
+  are code of their own that knows what is padding. Only with unknown sizes, large windows and wide
+  padding is the input padded group by group.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ from tilewright.dlight.cpu.contraction.register_tile import (
     rank_tiles,
     tile_registers,
 )
-from tilewright.ir import Expr, FloorDiv, as_int, dtypes, pre_order
+from tilewright.ir import Call, Expr, FloorDiv, as_int, dtypes, pre_order
 from tilewright.scheduling import (
     Contraction,
     NotApplicable,
@@ -53,7 +56,7 @@ from tilewright.scheduling.cpu import (
 from tilewright.target import Target
 from tilewright.tir import SPATIAL, BufferLoad, IterVar
 from tilewright.tir.analysis import has_branch
-from tilewright.tir.attrs import PREFETCH_NEXT
+from tilewright.tir.attrs import CUT_MASKS, PREFETCH_NEXT
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 
@@ -162,9 +165,20 @@ class BlockedWindow(Form):
         if isinstance(image, NotApplicable):
             return image
         padding = _padding_of(sch, image)
+        done = {rv.name for rv in padding}
+        in_place = _is_read_in_place(sch, image, padding)
+        if in_place:
+            for rv in padding:
+                sch.compute_inline(rv)
+            padding = []
+            now = contraction_of(sch, found.main)
+            image = now if isinstance(now, NotApplicable) else _window_of(now, target)
+            if isinstance(now, NotApplicable) or isinstance(image, NotApplicable):
+                return NotApplicable("the padding changes the window")
+            found = now
         epilogue = fused_epilogue(sch, found.main, found.consumers)
-        _schedule_window(sch, epilogue, padding, image, target)
-        return {rv.name for rv in padding}
+        _schedule_window(sch, epilogue, padding, image, target, in_place=in_place)
+        return done
 
 
 # ---- recognising ----------------------------------------------------------------------------
@@ -272,6 +286,34 @@ def _padding_of(sch: Schedule, image: _Image) -> list[BlockRV]:
         and sch.get(rv).writes[0].buffer is image.data.buffer
         and len(sch.get_consumers(rv)) == 1
     ]
+
+
+def _is_read_in_place(sch: Schedule, image: _Image, padding: Sequence[BlockRV]) -> bool:
+    """Whether a window reads its unpadded input: what is padding must be known in the code.
+
+    That is so where the window's columns are written out, and no more tiles than the first and the
+    last of a row are beside the image.
+    """
+    row, size = image.row, image.column.extent
+    if row is None or row.extent is None or size is None or len(padding) != 1:
+        return False
+    block = sch.get(padding[0])
+    loads, value = loads_of(block), stores_of(block)[0].value
+    if len(loads) != 1 or not isinstance(value, Call) or not any(x is loads[0] for x in value.args):
+        return False
+    dims = dimensions_of(image.data, image.column)
+    if len(dims) != 1 or loads[0].buffer.ndim != image.data.buffer.ndim:
+        return False
+    extents = (as_int(load.buffer.shape[dims[0]]) for load in (image.data, loads[0]))
+    padded, whole = (extent or 0 for extent in extents)
+    columns, (span, apart) = _columns_of(image), _window(image, image.column)
+    fits = columns * span <= _UNROLLED and whole > 0 and padded - whole <= columns * apart
+    return fits and sch.choices.choose("blocked_window.in_place", (True, False))
+
+
+def _columns_of(image: _Image) -> int:
+    """Columns of a window's tile."""
+    return even_size(image.column.extent or _COLUMNS, _MOST_COLUMNS)
 
 
 def _is_pointwise(image: _Image) -> bool:
@@ -407,14 +449,16 @@ def _image_bytes(image: _Image) -> float:
     return read
 
 
-def _rows_of_window(image: _Image, target: Target) -> int:
-    """Rows of a group whose input stays in a near cache."""
+def _rows_of_window(image: _Image, target: Target, *, whole: bool) -> int:
+    """Rows of a group whose input stays in a near cache; ``whole`` groups divide the image."""
     height = work_of(image.pixels[:-1])
     elements = math.prod(as_int(extent) or _ASSUMED for extent in image.data.buffer.shape[2:])
     size = elements * dtypes.bytes_of(image.data.buffer.dtype) / height
     fitting = max(1, int(target.costs.window_share * target.l2_bytes / size))
     divisors = [d for d in range(1, min(fitting, height) + 1) if height % d == 0]
-    return divisors[-1] if 2 * divisors[-1] > min(fitting, height) else min(fitting, height)
+    return (
+        divisors[-1] if whole or 2 * divisors[-1] > min(fitting, height) else min(fitting, height)
+    )
 
 
 # ---- scheduling -----------------------------------------------------------------------------
@@ -458,20 +502,30 @@ def _schedule_convolution(
 
 
 def _schedule_window(
-    sch: Schedule, epilogue: BlockRV, padding: Sequence[BlockRV], image: _Image, target: Target
+    sch: Schedule,
+    epilogue: BlockRV,
+    padding: Sequence[BlockRV],
+    image: _Image,
+    target: Target,
+    *,
+    in_place: bool,
 ) -> None:
     """Tile columns, unroll the window, divide groups of rows of each channel among threads."""
     found, steps = image.found, [axis.loop for axis in image.found.steps]
-    columns, row = even_size(image.column.extent or _COLUMNS, _MOST_COLUMNS), image.row
+    columns, row = _columns_of(image), image.row
     assert row is not None
     outer, inner = [image.batch.loop, image.channel.loop], [row.loop]
     if row.extent is not None:
-        group, *inner = sch.split(row.loop, [None, _rows_of_window(image, target)])
+        rows = _rows_of_window(image, target, whole=in_place)
+        group, *inner = sch.split(row.loop, [None, rows])
         outer.append(group)
     tile, column = sch.split(image.column.loop, [None, columns])
     nest = Nest([*outer, *inner, tile], steps, [column, image.lane.loop])
     sum_in_registers(sch, found.main, epilogue, nest)
     unroll_steps(sch, found.steps[::-1], columns, _UNROLLED)
+    if in_place:
+        for loop in (tile, *(axis.loop for axis in found.taps(image.data, row))):
+            sch.annotate(loop, CUT_MASKS, 1)
     for rv in padding:
         _pad_rows(sch, rv, outer[-1], target)
     parallelize(sch, outer, target, 2 * work_of(found.axes))
