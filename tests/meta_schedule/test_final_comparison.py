@@ -92,7 +92,13 @@ def test_nothing_is_decided_if_the_best_do_not_run_again() -> None:
 
 
 def of_the_search(
-    rule: float, found: float, *, count: int = 8, choices: int = 0, max_lag: float = math.inf
+    rule: float,
+    found: float,
+    *,
+    count: int = 8,
+    choices: int = 0,
+    max_lag: float = math.inf,
+    tried: int = 4,
 ) -> int:
     """How many of some candidates are the search's, if the rules have so many choices."""
     strategy = Listed()
@@ -105,7 +111,7 @@ def of_the_search(
     made = rules.candidates(1)
     rules.each_candidate = lambda count: iter(made * min(count, choices))  # type: ignore[method-assign]
     rules.seconds[frozenset()] = rule
-    strategy.times = {(0, bytes([number])): found for number in range(4)}
+    strategy.times = {(0, bytes([number])): found for number in range(tried)}
     context.generate_measure_candidates(count)
     return 100 - strategy.size
 
@@ -115,6 +121,19 @@ def test_the_batch_goes_to_whoever_is_ahead() -> None:
     assert of_the_search(1e-3, 1.5e-3, count=16, choices=99) == 4
     assert of_the_search(1e-3, 5e-3, count=16, choices=99) == 0  # far behind
     assert of_the_search(1e-3, 5e-3, count=16, choices=3) == 13  # what is left is for the search
+
+
+@pytest.mark.parametrize("tried", [1, 2, 3])
+def test_few_trials_tell_that_a_search_is_ahead_but_not_that_it_is_behind(tried: int) -> None:
+    assert of_the_search(5e-3, 1e-3, choices=99, tried=tried) == 6
+    assert of_the_search(1e-3, 9e-3, choices=99, tried=tried, max_lag=4.0) == 2
+    assert of_the_search(5e-3, math.inf, choices=99, tried=tried, max_lag=4.0) == 2
+
+
+def test_a_single_candidate_is_compared_with_nothing() -> None:
+    _, task, database = finals([2e-3], [])
+    assert [record.run_secs for record in database.get_all_tuning_records()] == [(2e-3,)]
+    assert task.best_seconds == 2e-3
 
 
 def test_a_search_goes_on_however_far_behind_unless_it_is_limited() -> None:

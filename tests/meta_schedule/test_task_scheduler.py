@@ -120,8 +120,19 @@ def test_a_run_takes_the_time_it_is_given(clock: list[float], seconds: float) ->
     tasks = contexts(*(Listed(1000) for _ in range(3)))
     tune(scheduler, tasks, 1000, runner=runner, until=clock[0] + seconds, final_rounds=12)
     assert 0.8 * seconds <= clock[0] - 1000.0 <= 1.05 * seconds + 0.5
-    assert len(runner.rounds) == sum(task.trials > 0 for task in scheduler.tasks)
+    assert len(runner.rounds) == sum(task.trials > 1 for task in scheduler.tasks)
     assert all(task.finished for task in scheduler.tasks)
+
+
+@pytest.mark.parametrize("seconds", [6.0, 14.0, 40.0])
+def test_little_time_is_divided_among_all_tasks(clock: list[float], seconds: float) -> None:
+    """Half a second a candidate: for eight tasks there is no time for first batches of four."""
+    scheduler = GradientBased()
+    tasks = contexts(*(Listed(1000) for _ in range(8)))
+    tune(scheduler, tasks, 1000, runner=Slow(clock), until=clock[0] + seconds, final_rounds=12)
+    trials = [task.trials for task in scheduler.tasks]
+    assert min(trials) >= 1 and clock[0] - 1000.0 <= seconds + 0.5
+    assert seconds > 6.0 or max(trials) <= 2
 
 
 def test_the_comparison_of_the_best_has_its_part_of_the_time(clock: list[float]) -> None:

@@ -200,14 +200,16 @@ class TuneContext(Task):
     def search_lag(self) -> float:
         """How many times as slow as what the rules make the search's best is.
 
-        That is 1.0 while too little is known of either.
+        That is 1.0 while too little is known of either; it takes one to be faster, and several to
+        be slower.
         """
         if self.rule_choices is None:
             return 1.0
         tried, by_rule = self.search_strategy.times.values(), self.rule_choices.best_seconds
-        if len(tried) < FIRST_BATCH or not math.isfinite(by_rule):
+        if not tried or not math.isfinite(by_rule):
             return 1.0
-        return min(tried) / by_rule  # those that failed have infinity
+        lag = min(tried) / by_rule  # those that failed have infinity
+        return lag if len(tried) >= FIRST_BATCH else min(1.0, lag)
 
     @property
     def search_is_given_up(self) -> bool:

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import chain, islice
+from statistics import median_low
 from typing import Any, ClassVar, Literal
 
 from tilewright.meta_schedule.builder import Builder, BuilderInput, BuilderResult
@@ -30,6 +31,7 @@ from tilewright.meta_schedule.runner.traits import traits_of
 from tilewright.meta_schedule.task_record import TaskRecord, TopCandidate, statistics
 from tilewright.meta_schedule.task_scheduler.final_ranking import (
     elsewhere,
+    entrant_seconds,
     entrants,
     ranking_seconds,
     runner_input,
@@ -177,8 +179,10 @@ class TaskScheduler:
                     if number < 0:
                         break
                     task = self.tasks[number]
+                    start = time.monotonic()
                     if not (self._prepare(task, session) and self._set_reference(task, session)):
                         continue
+                    task.spent_seconds += time.monotonic() - start
                     count = self._batch_size(task, left, session)
                     if count < 1:
                         break
@@ -209,22 +213,22 @@ class TaskScheduler:
             )
 
     def _fair_share(self, task: TaskRecord, left: int, in_time: bool) -> int:
-        """Return how many trials a task may take.
+        """Return how many trials a task may take of those that are left.
 
         First batches find out where trials pay off; together they get half of the budget, or enough
-        for ``FIRST_BATCH`` trials each, which is what they get if the budget is one of time. Later
-        ones are small if otherwise few tasks could have another one.
+        for ``FIRST_BATCH`` trials each. Of a budget of time that is what they get, or equal shares
+        of less. Later ones are small if otherwise few tasks could have another one.
         """
-        waiting = sum(not (item.best_history or item.finished) for item in self.tasks)
         if len(self.tasks) == 1:
             return left
+        waiting = sum(not (item.best_history or item.finished) for item in self.tasks)
         if task.best_history:
             # Small batches find out for more tasks whether there is something to gain.
             alive = sum(not item.finished for item in self.tasks)
             some = max(_SMALL_BATCH, left // (_MORE_BATCHES * alive))
             return max(1, min(left - waiting, some))
         if in_time:
-            return FIRST_BATCH
+            return max(1, min(FIRST_BATCH, left // waiting))
         return max(1, left // (2 * waiting), min(FIRST_BATCH, left // waiting))
 
     @staticmethod
@@ -251,10 +255,13 @@ class TaskScheduler:
 
     def _in_time(self, task: TaskRecord, session: TuningSession) -> int:
         """Return for how many trials of a task there is time before the best are compared."""
-        known = [item for item in (task, *self.tasks) if item.trials]
-        own = known[:1] if task.trials else known
-        spent, trials = sum(x.spent_seconds for x in own), sum(x.trials for x in own)
-        rate = spent / trials if trials else _TRIAL_SECONDS
+        if task.trials:
+            rate = task.spent_seconds / task.trials
+        else:
+            known = [item.spent_seconds / item.trials for item in self.tasks if item.trials]
+            # The lower of two: the first task also started the processes.
+            rate = median_low(known) if known else _TRIAL_SECONDS
+            rate += entrant_seconds(0.0, self.final_rounds)  # which each of the first trials is
         return int(min(self._before_ranking(session) / rate, session.max_trials_global))
 
     def _before_ranking(self, session: TuningSession) -> float:
@@ -436,6 +443,8 @@ class TaskScheduler:
         entries = entrants(
             task.context, task.top_candidates, task.rule, self.database, session.builder
         )
+        if len(entries) < 2:
+            return  # nobody to compare it with, and it is recorded already
         assert task.reference is not None
         inputs = [runner_input(x.candidate, x.build, task.reference) for x in entries]
         rounds = self._rounds(task, session, waiting)

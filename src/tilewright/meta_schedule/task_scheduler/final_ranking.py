@@ -61,13 +61,18 @@ class Entrant:
 
 def ranking_seconds(task: TaskRecord, rounds: int) -> float:
     """Estimate how long the last comparison of a task takes."""
-    if not task.top_candidates or task.error is not None or rounds < 1:
-        return 0.0
+    if len(task.top_candidates) < 2 or task.error is not None or rounds < 1:
+        return 0.0  # one is compared with a known one at most
     count = len(task.top_candidates) + 2  # by rule, and the known one
-    call = task.best_seconds
     races = 1 + len(OTHER_SIZES) * bool(size_names(task.context.mod["main"]))
-    turns = rounds * (_TURN_SECONDS + _CALLS_OF_TURN * call)
-    return count * races * (_ENTRANT_SECONDS + _CALLS * call + turns)
+    return count * races * entrant_seconds(task.best_seconds, rounds)
+
+
+def entrant_seconds(call: float, rounds: int) -> float:
+    """Estimate what an entrant whose calls take so long adds to a comparison."""
+    if rounds < 1:
+        return 0.0
+    return _ENTRANT_SECONDS + _CALLS * call + rounds * (_TURN_SECONDS + _CALLS_OF_TURN * call)
 
 
 def entrants(
