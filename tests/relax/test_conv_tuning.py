@@ -24,8 +24,10 @@ from tilewright.meta_schedule.runner import (
 )
 from tilewright.relax import op
 from tilewright.relax.conv_tuning import AlternativesRace, extract_alternatives
+from tilewright.relax.graph_race import graph_hash
 from tilewright.relax.tuning import (
     alternatives_to_measure,
+    apply_database,
     compile_relax,
     extract_tasks,
     share_of_trials,
@@ -300,3 +302,37 @@ def test_a_model_is_tuned_and_compiled(tmp_path: Path):
     built = compile_relax(JSONDatabase(work_dir=tmp_path), mod, TARGET)
     expected = relax.build(mod, TARGET)(X).numpy()
     np.testing.assert_allclose(built(X).numpy(), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("share", "by_times"), [(0.5, True), (1.0, False), (1.5, False)])
+def test_what_is_searched_for_is_the_graph_that_is_faster_as_a_whole(
+    share: float, by_times: bool, monkeypatch: pytest.MonkeyPatch
+):
+    """Alone the direct way is faster; the graph takes such a share of the time with it."""
+    mod = graph_of(single, X)
+    database, _, _ = measured(mod, by={"NCHW": 1e-5})
+    direct = ["softmax", "conv2d", "softmax"]
+    assert kernels(mod, database) == direct != kernels(mod, None)
+    ways: list[object] = []
+
+    def turn(executable: object, inputs: object) -> float:
+        ways.extend([executable] if executable not in ways else [])
+        return 1.0 if executable is ways[0] else share
+
+    monkeypatch.setattr("tilewright.relax.graph_race._turn", turn)
+    monkeypatch.setattr("tilewright.relax.tuning._race_graphs", lambda *_: None)
+    settings = EvaluatorConfig(number=1, repeat=1, min_repeat_ms=0.2)
+    before = {record.workload.hash for record in database.get_all_tuning_records()}
+    tune_relax(
+        mod, None, TARGET, None, 4, database=database, runner=LocalRunner(evaluator_config=settings)
+    )
+    choice = database.graph_choice(graph_hash(mod), TARGET)
+    assert choice is not None and choice.measured_ways == by_times
+    found = {record.workload.hash for record in database.get_all_tuning_records()} - before
+    expected = extract_tasks(mod, TARGET, database=database if by_times else MemoryDatabase())
+    assert found and found <= {structural_hash(task.mod) for task in expected}
+    # The next run keeps to it, and so does a build.
+    monkeypatch.setattr("tilewright.relax.graph_race._turn", None)
+    tune_relax(mod, None, TARGET, None, 1, database=database)
+    made = apply_database(database, mod, TARGET)[0]
+    assert values(made) == (direct if by_times else kernels(mod, None))

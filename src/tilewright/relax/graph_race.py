@@ -2,10 +2,11 @@
 
 A kernel that is measured alone finds its operands in the caches and leaves them as it likes; in a
 graph its neighbours do that. So the graph is built by the rules alone, and with the records of a
-database, with algorithms and layouts of convolutions by estimate and by measured times. Where a
-record is slower in its place than the rules' schedule, it is put back; then the graphs are called
-in turns. What wins is kept as a ``GraphChoice``, and the rules win unless something is clearly
-faster: a tuned model is not slower than an untuned one.
+database, with algorithms and layouts of convolutions by estimate or by measured times: whichever is
+faster by rule (``GraphRace.settle_ways``), since the search has to know which functions there are.
+Where a record is slower in its place than the rules' schedule, it is put back; then the graphs are
+called in turns. What wins is kept as a ``GraphChoice``, and the rules win unless something is
+clearly faster: a tuned model is not slower than an untuned one.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
@@ -90,6 +91,8 @@ class GraphRace:
         self.mod, self.lower, self.target = mod, lower, target
         self.symbols, self.progress = symbols or {}, progress or Progress()
         self.graph = graph_hash(mod)
+        self.ways: tuple[bool, ...] = (False, True)
+        """Whether convolutions go by measured times, in the ways that are compared."""
         self._by_rule: _Way | None = None
         self._build_seconds = 0.0
 
@@ -99,7 +102,7 @@ class GraphRace:
         if self._by_rule is None:
             start = time.monotonic()
             choice = GraphChoice(self.graph, self.target, False, ())
-            self._by_rule = replace(_built(choice, self.lower(False), None), name="by rule")
+            self._by_rule = _built(choice, self.lower(False))
             self._build_seconds = time.monotonic() - start
         return self._by_rule
 
@@ -124,6 +127,36 @@ class GraphRace:
     def _has_no_effects(self) -> bool:
         return all(f.is_pure for f in self.mod.functions.values() if isinstance(f, Function))
 
+    def settle_ways(
+        self, database: Database, known: GraphChoice | None, *, until: float = math.inf
+    ) -> bool:
+        """Return whether convolutions go by the measured times of a database.
+
+        Alone a convolution finds its images in the caches, and conversions cost little; so the
+        graph by rule is measured both ways, and only the faster one gets records and is compared in
+        the end. What is ``known`` isn't measured again. The database keeps what was found, so that
+        the graph suits its records even if the run is interrupted.
+        """
+        measured = self._measured_are_faster(until) if known is None else known.measured_ways
+        if measured is None:
+            return True
+        self.ways = (measured,)
+        if known is None:
+            database.commit_graph_choice(GraphChoice(self.graph, self.target, measured, ()))
+        return measured
+
+    def _measured_are_faster(self, until: float) -> bool | None:
+        """``None`` if there is nothing to choose, or the graph can't be run."""
+        way = self._base(True)
+        inputs = _inputs(self.by_rule.executable, self.symbols)
+        if way is None or inputs is None or not self._has_no_effects():
+            return None
+        try:
+            agreeing = [self.by_rule, *_that_agree(self.by_rule, [way], inputs)]
+            return _fastest(agreeing, inputs, self.progress, until).measured_ways
+        except TilewrightError:
+            return None  # said when it is to be run
+
     def run(self, database: Database, *, until: float = math.inf) -> GraphChoice | None:
         """Measure the graph by rule and with the records of a database; return what wins.
 
@@ -134,29 +167,21 @@ class GraphRace:
         if not self._has_no_effects():
             self._say_not_measured("its calls have effects")
             return None
-        rules: _Way | None = None
-        inputs: dict[str, list[Any]] | None = None
-        ways: list[_Way] = []
-        for measured in (False, True):
-            if not measured:
-                base = self.by_rule
-            else:
-                choice = GraphChoice(self.graph, self.target, True, ())
-                base = _built(choice, self.lower(True), None)
-            if ways and structural_equal(base.functions, self.by_rule.functions):
-                continue  # the records change no algorithm and no layout
-            tuned = _built(base.choice, base.functions, database)
+        by_rule = self.by_rule
+        everything = _changed(by_rule.functions, _applied(by_rule, database))
+        leaving = replace(by_rule.choice, by_rule=tuple(sorted(set(everything.values()))))
+        rules = replace(by_rule, choice=leaving)
+        bases = [base for base in map(self._base, self.ways) if base is not None]
+        if not everything and all(base is by_rule for base in bases):
+            return None
+        inputs = _inputs(by_rule.executable, self.symbols)
+        if inputs is None:
+            self._say_not_measured("its inputs' sizes are open")
+            return None
+        ways = []
+        for base in bases:
+            tuned = _built(base.choice, _applied(base, database))
             recorded = _changed(base.functions, tuned.functions)
-            if rules is None:
-                everything = tuple(sorted(recorded.values()))
-                rules = replace(base, choice=replace(base.choice, by_rule=everything))
-                if not recorded and structural_equal(self.lower(True), base.functions):
-                    return None
-                inputs = _inputs(base.executable, self.symbols)
-                if inputs is None:
-                    self._say_not_measured("its inputs' sizes are open")
-                    return None
-            assert inputs is not None
             try:
                 back = _slower_in_place(base.executable, tuned.executable, recorded, inputs, until)
             except TilewrightError as error:
@@ -164,25 +189,34 @@ class GraphRace:
                 return None
             if back:
                 left = tuple(sorted({recorded[name] for name in back}))
-                tuned = _built(replace(base.choice, by_rule=left), base.functions, database)
-            ways.append(tuned)
-        assert rules is not None and inputs is not None
-        agreeing = [rules, *_that_agree(rules, ways, inputs)]
-        return _fastest(agreeing, inputs, self.progress, until)
+                choice = replace(base.choice, by_rule=left)
+                tuned = _built(choice, _applied(base, database, left))
+            ways.append(replace(tuned, name=f"{base.name}, with records"))
+        return _fastest([rules, *_that_agree(rules, ways, inputs)], inputs, self.progress, until)
+
+    def _base(self, measured: bool) -> _Way | None:
+        """The graph by rule, one of its ways; ``None`` if that is the other one."""
+        if not measured:
+            return self.by_rule
+        lowered = self.lower(True)
+        if structural_equal(lowered, self.by_rule.functions):
+            return None if False in self.ways else self.by_rule
+        made = _built(GraphChoice(self.graph, self.target, True, ()), lowered)
+        return replace(made, name="convolutions as measured")
 
     def _say_not_measured(self, why: str) -> None:
         self.progress.message(f"the graph isn't measured as a whole: {why}")
 
 
-def _built(choice: GraphChoice, base: IRModule, database: Database | None) -> _Way:
-    """Build a graph of tensor functions, with the records that a choice allows."""
-    mod = base
-    if database is not None:
-        mod = MetaScheduleApplyDatabase(
-            database=database, target=choice.target, leave=choice.by_rule
-        )(base)
-    name = "with records" + (", convolutions as measured" if choice.measured_ways else "")
-    return _Way(name, choice, build(mod, choice.target, relax_pipeline=None), mod)
+def _built(choice: GraphChoice, functions: IRModule) -> _Way:
+    """Build a graph of tensor functions."""
+    return _Way("by rule", choice, build(functions, choice.target, relax_pipeline=None), functions)
+
+
+def _applied(base: _Way, database: Database, leave: Collection[str] = ()) -> IRModule:
+    """Return a graph with a database's records, but for some workloads."""
+    applying = MetaScheduleApplyDatabase(database=database, target=base.choice.target, leave=leave)
+    return applying(base.functions)
 
 
 def _changed(base: IRModule, tuned: IRModule) -> dict[str, str]:

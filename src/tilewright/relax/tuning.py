@@ -145,8 +145,9 @@ def tune_relax(
     these names. ``num_tuning_cores`` are the processes of the builder ``"local"``. With
     ``post_optimization``, the last quarter of the trials goes to coordinate descent around the best
     of each task. ``symbols`` are the sizes, by name, that functions with symbolic ones are measured
-    at; one may have several values, see ``tune_tir``. In the end whole graphs are compared
-    (``race``, see ``graph_race``), and the database keeps what wins. It all ends after
+    at; one may have several values, see ``tune_tir``. Whole graphs are compared before the search,
+    with convolutions by estimate and as measured, and in the end (``race``, see ``graph_race``);
+    the database keeps what wins. It all ends after
     ``max_trials_global`` trials, and what follows them, or ``time_budget`` seconds. Other options
     are those of :func:`tilewright.meta_schedule.tune_tasks`.
 
@@ -182,13 +183,19 @@ def tune_relax(
 
     with whole_run(work_dir, digest) as whole:
         end, until = end - whole.seconds, until - whole.seconds
-        AlternativesRace(Target(target), opened, builder, runner, progress or Progress()).run(
+        ways = AlternativesRace(Target(target), opened, builder, runner, progress or Progress())
+        measured_now = ways.run(
             alternatives_to_measure(mod, target, opened, op_names),
             max(0, most - whole.alternatives),
             part(alternatives),
             whole.spend,
         )
-        tasks = extract_tasks(mod, target, op_names=op_names, database=opened)
+        by_times = True
+        if comparison is not None:
+            known = None if measured_now else opened.graph_choice(comparison.graph, Target(target))
+            by_times = comparison.settle_ways(opened, known, until=part(alternatives))
+        times = opened if by_times else MemoryDatabase()
+        tasks = extract_tasks(mod, target, op_names=op_names, database=times)
 
         def search(how: SearchStrategy | str, count: int, until: float) -> list[TuneContext]:
             contexts, weights = contexts_of(
