@@ -135,6 +135,20 @@ def test_little_time_is_divided_among_all_tasks(clock: list[float], seconds: flo
     assert seconds > 6.0 or max(trials) <= 2
 
 
+def test_a_slow_start_ends_nothing(clock: list[float]) -> None:
+    """The first candidate also starts the processes: more than half of the time."""
+
+    class Starting(Slow):
+        def run(self, inputs: Sequence[RunnerInput]) -> Iterator[RunnerResult]:
+            self.clock[0] += 0.0 if self.known else 8.0
+            yield from super().run(inputs)
+
+    scheduler = GradientBased()
+    tasks = contexts(*(Listed(1000) for _ in range(4)))
+    tune(scheduler, tasks, 1000, runner=Starting(clock), until=clock[0] + 13.0, final_rounds=12)
+    assert min(task.trials for task in scheduler.tasks) >= 1
+
+
 def test_the_comparison_of_the_best_has_its_part_of_the_time(clock: list[float]) -> None:
     """Calls of 0.1 s: the comparison takes longer than a batch, and is thought of beforehand."""
     runner, scheduler = Slow(clock, 0.1), RoundRobin()

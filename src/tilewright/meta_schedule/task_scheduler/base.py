@@ -262,7 +262,10 @@ class TaskScheduler:
             # The lower of two: the first task also started the processes.
             rate = median_low(known) if known else _TRIAL_SECONDS
             rate += entrant_seconds(0.0, self.final_rounds)  # which each of the first trials is
-        return int(min(self._before_ranking(session) / rate, session.max_trials_global))
+        seconds = self._before_ranking(session)
+        if not task.trials and seconds > 0.0:
+            seconds = max(seconds, rate)  # what starting the processes took says little
+        return int(min(seconds / rate, session.max_trials_global))
 
     def _before_ranking(self, session: TuningSession) -> float:
         """Seconds that are left until the best of each task have to be compared."""
