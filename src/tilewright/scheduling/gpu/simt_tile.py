@@ -169,7 +169,8 @@ def schedule_tiles(
     sch.bind(columns[2], THREADS)
     for staging, shared, own in fetched:
         _share(sch, staging, shared, outer, tile)
-        sch.vectorize(_split_vector(sch, own))
+        if own_loops := sch.get_loops(own)[position_of(sch, inner) + 1 :]:  # else one element
+            sch.vectorize(own_loops[-1])
     for loop in (rows[1], columns[1], rows[3], columns[3]):
         sch.unroll(loop)
     _write(sch, writer, outer, tile)
@@ -286,12 +287,6 @@ def share_among_threads(
 def position_of(sch: Schedule, loop: LoopRV) -> int:
     """How many loops are around a loop."""
     return len(sch.state.loops_above(sch.get(loop)))
-
-
-def _split_vector(sch: Schedule, own: BlockRV) -> LoopRV:
-    """The vector that a thread loads of shared memory at once."""
-    loop: LoopRV = sch.get_loops(own)[-1]
-    return loop
 
 
 def _write(sch: Schedule, writer: BlockRV, outer: LoopRV, tile: SimtTile) -> None:
