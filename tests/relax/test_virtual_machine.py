@@ -14,7 +14,9 @@ import pytest
 from tests.relax.helpers import graph, random, symbol, tensor
 from tilewright import relax
 from tilewright.relax import op
-from tilewright.runtime import cpu, cuda
+from tilewright.relax.stepwise import as_tensors
+from tilewright.relax.values import numpy_dtype
+from tilewright.runtime import Tensor, cpu, cuda
 from tilewright.support.errors import RunError
 
 N = symbol("n")
@@ -132,6 +134,26 @@ def test_the_profile_is_of_all_kernels(rows: int) -> None:
     if rows:
         assert product.gflops is not None
         assert 0 < product.roofline_share < 100
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "int8", "bool"])
+@pytest.mark.parametrize("shape", [(3, 5), (), (0, 2)])
+def test_constants_are_converted_before_kernels_are_timed(
+    dtype: str, shape: tuple[int, ...]
+) -> None:
+    array = np.ones(shape).astype(numpy_dtype(dtype))
+    array.flags.writeable = False
+    made, size = as_tensors([array, 3])
+    assert isinstance(made, Tensor)
+    assert size == 3
+    assert (made.dtype, tuple(made.shape)) == (dtype, shape)
+    np.testing.assert_array_equal(made.numpy(), array)
+    assert np.shares_memory(made.numpy(), array) == (array.size > 0)
+
+    mod = graph(lambda x: op.equal(x, relax.const(array)), tensor(shape, dtype))
+    vm = relax.VirtualMachine(mod, cpu(), profile=True)
+    (call,) = vm.profile("main", np.zeros(shape, array.dtype), repeat=1).calls
+    assert len(call.shapes) == (3 if shape else 2)  # numbers are part of the kernel
 
 
 def test_reports(tmp_path: Path) -> None:

@@ -242,10 +242,7 @@ class _Steps:
 
 def as_tensors(operands: Sequence[object]) -> list[object]:
     """Operands as what compiled functions take at once: conversions aren't measured."""
-    return [
-        from_numpy(item) if isinstance(item, np.ndarray) and item.flags.writeable else item
-        for item in operands
-    ]
+    return [from_numpy(item) if isinstance(item, np.ndarray) else item for item in operands]
 
 
 def _taking_arrays(function: Callable[..., object]) -> Callable[..., object]:

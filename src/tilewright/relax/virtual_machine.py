@@ -208,7 +208,8 @@ class VirtualMachine:
     def profile(self, func_name: str, *args: object, repeat: int = 10) -> Report:
         """Measure each kernel of a call: time, share, GFLOP/s, GB/s, share of the roofline.
 
-        Kernels are called one by one; each time is the median of ``repeat`` runs.
+        Kernels are called one by one from Python; each time is the median of ``repeat`` runs. Such
+        a call takes a few microseconds itself, so kernels that are shorter take less in the graph.
 
         Raises ``RunError`` unless the machine was made with ``profile=True``.
         """
