@@ -9,6 +9,7 @@ rewritten only where the result is bit for bit the same. Calls with side effects
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from typing import Any
 
 from tilewright.arith import (
@@ -426,10 +427,12 @@ class Simplifier:
                     return [stop]
                 continue
             kept.extend(relations.operands_of(kind, made))
-        # Earlier operands may follow from later ones: i < 5 and i < 3.
+        # Earlier operands may follow from later ones: i < 5 and i < 3. Not from those behind a read
+        # of memory, which the earlier ones may keep inside of its buffer.
         index = 0
         while index < len(kept) - 1 and len(kept) <= 8:
-            made = self._knowing(kept[index], kept[:index] + kept[index + 1 :], conjunction)
+            later = takewhile(lambda item: not reads_memory(item), kept[index + 1 :])
+            made = self._knowing(kept[index], [*kept[:index], *later], conjunction)
             if isinstance(made, IntImm):
                 if bool(made.value) != conjunction:
                     return [stop]
