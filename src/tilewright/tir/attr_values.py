@@ -93,6 +93,11 @@ REAL = Annotation(
 COUNT = integer()
 
 
+def is_flagged(annotations: Mapping[str, object], key: str) -> bool:
+    """Whether a flag is among annotations, and isn't false."""
+    return bool(as_int(annotations.get(key)))
+
+
 def _is_write(value: object, node: Node) -> bool:
     return COUNT.fits(value, node) and isinstance(node, Block) and _at(value) < len(node.writes)
 

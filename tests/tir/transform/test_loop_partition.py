@@ -196,3 +196,28 @@ def test_loops_are_cut_at_masks_if_they_say_so(
         tilewright.compile(mod, "llvm")["main"](a, z)
         results.append(z)
     np.testing.assert_array_equal(*results)
+
+
+BRANCH = """
+@T.prim_func
+def main(z: T.Buffer((16,), "float32")):
+    for i in T.serial(4MARK):
+        for j in range(4):
+            if i * 4 + j < 14:
+                z[i * 4 + j] = T.float32(1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [(_windows(16, 1, 17, "MARK"), "pragma_cut_masks"), (BRANCH, "pragma_keep_whole")],
+    ids=["masks are cut", "kept whole"],
+)
+def test_flags_may_say_no(text: str, key: str) -> None:
+    """A flag that is false is as good as none."""
+    marks = "", f', annotations={{"{key}": False}}', f', annotations={{"{key}": True}}'
+    plain, without, having = (
+        transform.LoopPartition()(IRModule({"main": parse(text.replace("MARK", mark))})).script()
+        for mark in marks
+    )
+    assert without.count("] = ") == plain.count("] = ") != having.count("] = ")

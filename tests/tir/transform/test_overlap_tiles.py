@@ -36,20 +36,20 @@ def main(A: T.Buffer((3, 21), "float32"), S: T.Buffer((3,), "float32"),
 PLAIN = {"LOOPS": "j0, i in T.grid(3, 3)", "ROW": "i", "COLUMN": "j0", "VALUE": "B[vi, vj] + S[vi]"}
 
 
-def _overlapped(changed: dict[str, str]) -> tuple[tir.PrimFunc, bool]:
+def _overlapped(changed: dict[str, str], flag: bool = True) -> tuple[tir.PrimFunc, bool]:
     """A function after the pass, and whether tiles were moved in its outermost loop."""
     text = ROWS
     for name, value in {**PLAIN, **changed}.items():
         text = text.replace(name, value)
     func = parse(text)
     body = func.body.block.body  # type: ignore[union-attr]
-    marked = body.replace(annotations={"pragma_overlap_last": 1})
+    marked = body.replace(annotations={"pragma_overlap_last": flag})
     block = func.body.block.replace(body=marked)  # type: ignore[union-attr]
     mod = IRModule({"main": func.replace(body=func.body.replace(block=block))})
     for step in (LowerInitBlock(), PlanBufferAllocation(), OverlapTiles()):
         mod = step(mod)
     made = mod["main"]
-    assert "pragma_overlap_last" not in made.script()
+    assert ("pragma_overlap_last" in made.script()) != flag
     return made, "T.min(" in made.script()
 
 
@@ -132,3 +132,7 @@ def test_a_residual_in_place_is_read_once(flat: bool, kind: str) -> None:
         x, y, place if flat else place.reshape(n, m), out
     )
     np.testing.assert_array_equal(out, x @ y + before.reshape(n, m))
+
+
+def test_a_false_flag_moves_nothing() -> None:
+    assert _overlapped({})[1] and not _overlapped({}, flag=False)[1]

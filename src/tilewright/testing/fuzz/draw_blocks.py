@@ -9,6 +9,7 @@ from tilewright.testing.fuzz.draw import Draw, Drawer
 from tilewright.testing.fuzz.intrinsics import LONGEST, copy_intrinsic
 from tilewright.testing.fuzz.steps import BlockRef, LoopRef, Step
 from tilewright.tir import BlockRealize, BufferLoad, BufferStore
+from tilewright.tir.attrs import CUT_MASKS
 
 
 def draw_inline(forward: bool) -> Drawer:
@@ -82,10 +83,13 @@ ANNOTATIONS = [1, 0, -3, 2.5, "text", True, [1, 2], {"a": [1.5, "x"]}, None]
 
 
 def draw_annotate(d: Draw) -> Step | None:
-    """Attach something that no pass gives a meaning to."""
-    target = d.loop() if d.flag() else d.block()
+    """Attach something that no pass gives a meaning to, or let the masks in a loop cut it."""
+    of_loop = d.flag()
+    target = d.loop() if of_loop else d.block()
     if target is None:
         return None
+    if of_loop and d.chance(0.5):
+        return Step("annotate", (target, CUT_MASKS, 1))
     value = d.rng.choice(ANNOTATIONS)
     if d.chance(0.2):
         value = Step("sample_categorical", ([1, 2, 4], [0.5, 0.25, 0.25]))

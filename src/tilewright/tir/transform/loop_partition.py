@@ -57,6 +57,7 @@ from tilewright.ir import (
     rewrite_top_down,
     uses_var,
 )
+from tilewright.tir.attr_values import is_flagged
 from tilewright.tir.attrs import AUTO_STEP, CUT_MASKS, KEEP_WHOLE
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.function import PrimFunc
@@ -132,7 +133,9 @@ class LoopPartition(FunctionTransform):
 
 def _cuts_masks(body: Stmt) -> bool:
     """Whether some loop is cut where masks change."""
-    return any(type(item) is For and CUT_MASKS in item.annotations for item in pre_order(body))
+    return any(
+        type(item) is For and is_flagged(item.annotations, CUT_MASKS) for item in pre_order(body)
+    )
 
 
 def _rarely(stmt: Stmt) -> Stmt:
@@ -196,9 +199,9 @@ class _Partitioner(StmtMutator):
         self.known: list[Expr] = []  # comparisons that hold in what is visited
 
     def visit_For(self, node: For) -> Stmt:
-        around, self.whole = self.whole, self.whole or KEEP_WHOLE in node.annotations
+        around, self.whole = self.whole, self.whole or is_flagged(node.annotations, KEEP_WHOLE)
         # In a loop that stays whole, the loops of its tile do too.
-        stays = KEEP_WHOLE in node.annotations or (around and node.kind == UNROLLED)
+        stays = is_flagged(node.annotations, KEEP_WHOLE) or (around and node.kind == UNROLLED)
         made = self._cut(node) if self.left > 0 and node.kind in _CUT and not stays else None
         if made is None:
             with inside_loop(self.analyzer, node):
@@ -236,7 +239,7 @@ class _Partitioner(StmtMutator):
             if low is None or high is None or (start == low and stop == high):
                 return None
             return self._segments(loop, (low, start, stop, high), cut)
-        if cut and low is not None and high is not None and CUT_MASKS in loop.annotations:
+        if cut and low is not None and high is not None and is_flagged(loop.annotations, CUT_MASKS):
             # No iteration is without its condition; there may be one where several fail.
             first, last = (max(low, min(high, end)) for end in sorted((start or 0, stop or 0)))
             if low < first < high or low < last < high:
@@ -252,7 +255,7 @@ class _Partitioner(StmtMutator):
 
     def _knows_masks(self, loop: For) -> bool:
         """Whether masks are known in the parts of a loop."""
-        return bool(self.sizes) or CUT_MASKS in loop.annotations
+        return bool(self.sizes) or is_flagged(loop.annotations, CUT_MASKS)
 
     def _fresh(self) -> Analyzer:
         return self.analyzer.copy()
@@ -322,7 +325,7 @@ class _Partitioner(StmtMutator):
         self.known.extend(least >= 0 for _, least in tests)
         fast = self.visit(fast)
         del self.known[before:]
-        rest = _without(loop.body, tests, CUT_MASKS in loop.annotations)
+        rest = _without(loop.body, tests, is_flagged(loop.annotations, CUT_MASKS))
         if rest is not loop.body:
             rest = StmtSimplifier(self._fresh()).visit(rest)
         slow = NO_OP if is_no_op(rest) else self._remainder(renew_definitions(rest))
@@ -420,7 +423,7 @@ def _conditions(loop: For, sizes: set[Var]) -> list[_Condition]:
     """
     found: list[_Condition] = []
     loops: list[For] = []
-    every = CUT_MASKS in loop.annotations
+    every = is_flagged(loop.annotations, CUT_MASKS)
 
     def note(condition: Expr, masks: bool) -> None:
         for part in conjuncts(condition):

@@ -44,6 +44,7 @@ from tilewright.ir import (
     rewrite_top_down,
     uses_var,
 )
+from tilewright.tir.attr_values import is_flagged
 from tilewright.tir.attrs import OVERLAP_LAST
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
@@ -72,7 +73,7 @@ class _Overlapper(StmtMutator):
         return node
 
     def visit_For(self, node: For) -> Stmt:
-        if OVERLAP_LAST not in node.annotations:
+        if not is_flagged(node.annotations, OVERLAP_LAST):
             made: Stmt = self.generic_visit(node)
             return made
         kept = {key: v for key, v in node.annotations.items() if key != OVERLAP_LAST}
