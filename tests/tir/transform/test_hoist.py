@@ -137,6 +137,7 @@ def test_loads_in_a_choice_are_safe_if_the_choice_guards_them():
         ("T.if_then_else(n > 2, A[i], T.float32(0))", False),  # cheaper as a mask
         ("T.if_then_else(i > n, A[i], A[7 - i])", False),
         ("T.if_then_else(A[n - 2] > 2, A[i], A[7 - i])", False),  # a load that may fault
+        ("T.if_then_else(T.bool(True), A[i], A[7 - i])", False),  # nothing to decide
     ],
 )
 def test_choices_between_two_reads_leave_loops(value, cut):

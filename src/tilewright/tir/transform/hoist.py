@@ -307,6 +307,7 @@ def _choices_below(body: Stmt) -> list[Expr]:
         if type(item) is Call
         and item.op.name == "if_then_else"
         and dtypes.lanes_of(item.args[0].dtype) == 1
+        and not isinstance(item.args[0], IntImm)
         and all(memory_read(arm) for arm in item.args[1:])
     ]
 
