@@ -11,7 +11,7 @@ from tilewright import compile, dlight, te, topi
 from tilewright.ir import IRModule
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
-from tilewright.tir.attrs import LAYOUT_FREE
+from tilewright.tir.attrs import CONSTANT_BYTES, LAYOUT_FREE
 from tilewright.tir.layout_rewrite import split_layout_rewrite
 
 NATIVE = Target("native").with_options(num_cores=1)
@@ -103,16 +103,27 @@ def prefetches(func: PrimFunc, target: Target) -> int:
     return text.count("call void @llvm.prefetch")
 
 
+def of_large_graph(func: PrimFunc) -> PrimFunc:
+    """A function of a graph whose constants have left the caches from one call to the next."""
+    return func.with_attr(CONSTANT_BYTES, 256 << 20)
+
+
 @pytest.mark.parametrize("rows", [1, 3, 8])
 def test_weights_from_afar_that_pass_once_are_fetched_ahead(rows: int) -> None:
-    assert prefetches(scheduled(weight_only(rows, 768, 2048, "int8"), WIDE), WIDE) > 0
-    assert prefetches(scheduled(weight_only(rows, 64, 256, "int8"), WIDE), WIDE) == 0
+    far, near = weight_only(rows, 768, 2048, "int8"), weight_only(rows, 64, 256, "int8")
+    assert prefetches(scheduled(of_large_graph(far), WIDE), WIDE) > 0
+    assert prefetches(scheduled(of_large_graph(near), WIDE), WIDE) == 0
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_weights_of_a_graph_that_stays_in_the_caches_are_not_fetched_ahead(rows: int) -> None:
+    assert prefetches(scheduled(weight_only(rows, 768, 2048, "int8"), WIDE), WIDE) == 0
 
 
 def test_of_short_loads_in_a_line_the_first_one_asks() -> None:
     # 48 weights of 8 bits a step, in three vectors: as many as a cache of 48 KiB asks for.
     target = Target("llvm -mcpu=znver4 -l1=49152 -num-cores=1")
-    func = scheduled(weight_only(8, 48 * 20, 2048, "int8", after=True), target)
+    func = scheduled(of_large_graph(weight_only(8, 48 * 20, 2048, "int8", after=True)), target)
     assert "T.vectorized(48)" in func.script()
     assert prefetches(func, target) == 1
 
