@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container
+from collections.abc import Container
 from typing import Any
 
 from tilewright.arith import holds_data
 from tilewright.ir import (
     INDEX,
-    VSCALE,
     BinaryExpr,
     Broadcast,
     Call,
@@ -18,11 +17,9 @@ from tilewright.ir import (
     Expr,
     FloatImm,
     IntImm,
-    IRModule,
     Let,
     Not,
     Ramp,
-    ScalableLanes,
     Select,
     Shuffle,
     StringImm,
@@ -31,48 +28,22 @@ from tilewright.ir import (
     as_int,
     contains,
     dtypes,
-    is_const,
 )
-from tilewright.ir.op import UNARY_NUMBER
 from tilewright.support.errors import VerifyError
 from tilewright.tir.buffer import Buffer, BufferLoad
-from tilewright.tir.formulas import FORMULAS, in_simpler_operators
-from tilewright.tir.gpu_checks import check_call
-from tilewright.tir.gpu_ops import GPU_OPS
-from tilewright.tir.interpreter.emit_gpu import gpu_call
-from tilewright.tir.interpreter.emit_threads import CALLS, COLLECTIVES, ThreadEmitter
-from tilewright.tir.interpreter.lanes import LaneOf, in_lane
+from tilewright.tir.interpreter.emit_calls import call_text
+from tilewright.tir.interpreter.emit_threads import ThreadEmitter
+from tilewright.tir.interpreter.lanes import LaneOf, lane_text
 from tilewright.tir.interpreter.values import (
-    FLOAT_INTRINSICS,
     PLACES,
     is_view_dtype,
-    numpy_dtype,
 )
-from tilewright.tir.returned_values import returned_dtype
 from tilewright.tir.rewrite import fresh_name
 
 _USUAL_FLOATS = ("float16", "bfloat16", "float32")
 _ARITHMETIC = {"Add": "+", "Sub": "-", "Mul": "*"}
 _may_hold_data = contains(BufferLoad, Call, Cast, Let)
 _DIVISIONS = {"FloorDiv": ("//", "floor_divide"), "FloorMod": ("%", "floor_modulo")}
-_TRUTH_CALLS = {
-    "bitwise_and": "({} & {})",
-    "bitwise_or": "({} | {})",
-    "bitwise_xor": "({} ^ {})",
-    "bitwise_not": "(True ^ {})",
-}
-_INTEGER_CALLS = {
-    "bitwise_and": "({} & {})",
-    "bitwise_or": "({} | {})",
-    "bitwise_xor": "({} ^ {})",
-    "bitwise_not": "(~{})",
-    "truncdiv": "trunc_divide({}, {})",
-    "truncmod": "trunc_modulo({}, {})",
-    "indexdiv": "({} // {})",
-    "indexmod": "({} % {})",
-    "abs": "abs({})",
-    "fabs": "abs({})",
-}
 
 
 class ExprEmitter(Visitor):
@@ -292,12 +263,12 @@ class ExprEmitter(Visitor):
         return f"select({', '.join(parts)})"
 
     def visit_Ramp(self, node: Ramp) -> str:
-        return f"({self.expr(node.base)} + {self.expr(node.stride)} * np.arange({_count(node)}))"
+        return f"({self.expr(node.base)} + {self.expr(node.stride)} * np.arange({lane_text(node)}))"
 
     def visit_Broadcast(self, node: Broadcast) -> str:
         # NumPy shifts no unsigned numbers by signed ones.
         kind = ", np.uint64" if dtypes.kind_of(node.dtype) == "uint" else ""
-        return f"np.full({_count(node)}, {self.expr(node.value)}{kind})"
+        return f"np.full({lane_text(node)}, {self.expr(node.value)}{kind})"
 
     def visit_Shuffle(self, node: Shuffle) -> str:
         parts = ", ".join(f"np.atleast_1d({self.expr(vector)})" for vector in node.vectors)
@@ -322,155 +293,8 @@ class ExprEmitter(Visitor):
             return f"{memory}[{place}]"
         return f"{'float' if dtypes.is_float(node.dtype) else 'int'}({memory}[{place}])"
 
-    def _chosen_by_lane(self, node: Call) -> str:
-        """A choice with a condition for each lane: of what isn't chosen nothing is read."""
-        lane = Var("lane")
-        name = self.name(lane)
-        value = self.expr(in_lane(node, lane))
-        floats = dtypes.is_float(node.dtype)
-        kind = "float64" if floats else numpy_dtype(node.dtype).name
-        return f"np.array([{value} for {name} in range({_count(node)})], {kind!r})"
-
     def visit_Call(self, node: Call) -> str:
-        name = node.op.name
-        if name == "if_then_else" and dtypes.lanes_of(node.args[0].dtype) > 1:
-            return self._chosen_by_lane(node)
-        if name == "if_then_else":
-            condition, true_value, false_value = map(self.expr, node.args)
-            return f"({true_value} if {condition} else {false_value})"
-        if name in ("likely", "ignore_loop_partition"):
-            return self.expr(node.args[0])
-        if name in COLLECTIVES:
-            return self.threads.exchange(node)
-        if name in GPU_OPS:
-            check_call(node)
-            return gpu_call(self, node)
-        if name in _MEMORY_CALLS:
-            return _MEMORY_CALLS[name](self, node)
-        if name in FORMULAS and (dtypes.is_integer(node.dtype) or name not in FLOAT_INTRINSICS):
-            return self.expr(in_simpler_operators(node))
-        if name == "isnullptr":
-            return f"({self.expr(node.args[0])} == 0)" if is_const(node.args[0]) else "False"
-        if name == "undef":
-            lane = f"undefined({dtypes.element_of(node.dtype)!r})"
-            return f"np.full({_count(node)}, {lane})" if _is_vector(node) else lane
-        if node.op is VSCALE:
-            return "vscale"
-        args = [self.expr(arg) for arg in node.args]
-        if name == "reinterpret":
-            return f"reinterpret({args[0]}, {node.args[0].dtype!r}, {node.dtype!r})"
-        if name == "dot_accumulate":
-            width = dtypes.bits_of(node.dtype) // dtypes.bits_of(node.args[1].dtype)
-            return self.wrapped(f"dot_accumulate({', '.join(args)}, {width})", node.dtype)
-        if name in ("vector_low", "vector_high"):
-            count = dtypes.lanes_of(node.dtype)
-            return f"lanes_from({args[0]}, {count if name == 'vector_high' else 0}, {count})"
-        if name == "vector_combine":
-            return f"joined({args[0]}, {args[1]})"
-        if name.startswith("vector_reduce_"):
-            # Kept in the type's own meaning: sums are of Python numbers.
-            function = {"add": "sum", "max": "max", "min": "min"}[name.rpartition("_")[2]]
-            if dtypes.is_float(node.dtype) and function != "sum":
-                return f"float(np.{function}({args[0]}))"  # NaN if any lane is
-            return self.wrapped(f"{function}({args[0]}.tolist())", node.dtype, always=True)
-        if dtypes.is_bool(dtypes.element_of(node.dtype)) and name in _TRUTH_CALLS:
-            return _TRUTH_CALLS[name].format(*args)
-        if dtypes.is_integer(node.dtype):
-            if name in ("shift_left", "shift_right"):
-                made = f"shift({name!r}, {args[0]}, {args[1]}, {dtypes.element_of(node.dtype)!r})"
-                return self.wrapped(made, node.dtype, always=True)
-            if name == "popcount":  # of the bits: a negative number has leading ones
-                bits = dtypes.bits_of(node.args[0].dtype)
-                return f"wrap({args[0]}, {bits}, False).bit_count()"
-            if name == "clz":
-                bits = dtypes.bits_of(node.args[0].dtype)
-                return f"({bits} - wrap({args[0]}, {bits}, False).bit_length())"
-            if name in UNARY_NUMBER and name not in _INTEGER_CALLS:  # whole numbers as they are
-                return args[0]
-            if name in _INTEGER_CALLS:
-                made = _INTEGER_CALLS[name].format(*args)
-                return self.wrapped(made, node.dtype, always=not name.startswith("index"))
-        elif (
-            node.op.effect == "pure"
-            and node.op.arity is not None
-            and (dtypes.is_float(node.dtype) or node.op.result == "bool")
-        ):
-            self.intrinsics[name] = None
-            return self.wrapped(f"intrinsic_{name}({', '.join(args)})", node.dtype)
-        raise VerifyError(f"the interpreter doesn't know the intrinsic {name} on {node.dtype}")
-
-
-def _is_vector(node: Expr) -> bool:
-    return dtypes.lanes_of(node.dtype) > 1
-
-
-def _count(node: Expr) -> str:
-    """Python text of the number of a vector's lanes: ``vscale`` is given where the program runs."""
-    lanes = dtypes.lanes_of(node.dtype)
-    return f"{lanes.factor} * vscale" if isinstance(lanes, ScalableLanes) else str(lanes)
-
-
-def _addressed(node: Call) -> BufferLoad:
-    """The element whose address is the first operand of a call."""
-    address = node.args[0]
-    if not (isinstance(address, Call) and address.op.name == "address_of"):
-        raise VerifyError(f"{node.op.name} takes address_of(buffer[...]), got {address!r}")
-    load = address.args[0]
-    assert isinstance(load, BufferLoad)
-    return load
-
-
-def _atomic_add(emitter: ExprEmitter, node: Call) -> str:
-    load = _addressed(node)
-    place = emitter.address(load.buffer, load.indices)
-    place = emitter.threads.noted(load.buffer, place, "write")
-    memory = emitter.memory(load.buffer)
-    return f"fetch_add({memory}, {place}, {emitter.expr(node.args[1])}, {load.buffer.dtype!r})"
-
-
-def _call_function(emitter: ExprEmitter, node: Call) -> str:
-    """A call of another function of the module: pointers first, then scalars."""
-    name, *args = node.args
-    if not isinstance(name, StringImm):
-        raise VerifyError(f"{node.op.name} takes the function's name first, got {name!r}")
-    if name.value not in emitter.functions:
-        raise VerifyError(
-            f"the interpreter doesn't know the intrinsic {node.op.name} of {name.value!r}: it "
-            "calls functions of the module that it runs only"
-        )
-    pointers, scalars = [], []
-    for arg in args:
-        if type(arg) is Var and arg.dtype == "handle":
-            if arg not in emitter.owners:
-                raise VerifyError(f"{name.value}: no buffer has the pointer {arg.name}")
-            pointers.append(f"{emitter.name(arg)}_np")
-        elif isinstance(arg, Call) and arg.op.name == "address_of":
-            load: Any = arg.args[0]
-            place = emitter.address(load.buffer, load.indices)
-            pointers.append(f"{emitter.memory(load.buffer)}_np[{place}:]")
-        else:
-            scalars.append(emitter.expr(arg))
-    mod = emitter.functions
-    returned = returned_dtype(mod[name.value]) if isinstance(mod, IRModule) else "void"
-    if returned != "void" and node.dtype not in (returned, "void"):
-        raise VerifyError(
-            f"{node.op.name}({name.value!r}) is of {node.dtype}, the function returns {returned}"
-        )
-    given = f"[{', '.join(pointers)}], [{', '.join(scalars)}], {node.dtype != 'void'}"
-    return f"call_function({name.value!r}, {given})"
-
-
-def _misalignment(emitter: ExprEmitter, node: Call) -> str:
-    load = _addressed(node)
-    memory, place = emitter.memory(load.buffer), emitter.address(load.buffer, load.indices)
-    return f"misalignment({memory}_np, {place}, {emitter.expr(node.args[1])})"
-
-
-_MEMORY_CALLS: dict[str, Callable[[ExprEmitter, Call], str]] = {
-    "atomic_add": _atomic_add,
-    "misalignment": _misalignment,
-    **dict.fromkeys(CALLS, _call_function),
-}
+        return call_text(self, node)
 
 
 def _float_text(value: float) -> str:

@@ -10,6 +10,7 @@ from tilewright.ir import (
     Expr,
     Mutator,
     Ramp,
+    ScalableLanes,
     Shuffle,
     Var,
     child,
@@ -33,6 +34,12 @@ def in_lane(expr: Expr, lane: Var) -> Expr:
     """Return one lane of a vector, as an expression of the lane's number."""
     made: Expr = _Lane(lane).visit(expr)
     return made
+
+
+def lane_text(expr: Expr) -> str:
+    """Return the number of a vector's lanes as Python; ``vscale`` is given where a program runs."""
+    lanes = dtypes.lanes_of(expr.dtype)
+    return f"{lanes.factor} * vscale" if isinstance(lanes, ScalableLanes) else str(lanes)
 
 
 @node
