@@ -320,8 +320,7 @@ CASES: dict[str, Case] = {
         huge=1e16,
         tolerance=4.0,
     ),
-    # Of minus infinity it is the limit, minus zero.
-    "gelu": Case(topi.nn.gelu, gelu, (((130, 131),), ((1, 1),), ((0, 5),)), kinds=without("-inf")),
+    "gelu": Case(topi.nn.gelu, gelu, (((130, 131),), ((1, 1),), ((0, 5),))),
     "add": Case(
         topi.add, lambda a, b: a + b, (((130, 131), (130, 131)), ((1, 1), (1, 1)), ((0, 5), (0, 5)))
     ),

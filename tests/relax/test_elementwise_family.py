@@ -60,7 +60,7 @@ def check(
 
 
 def _mish(x: Any) -> Any:
-    return np.where(x == -np.inf, 0, x * np.tanh(np.logaddexp(x, 0)))
+    return x * np.tanh(np.logaddexp(x, 0))
 
 
 def _elu(alpha: float, scale: float = 1.0, slope: float = 1.0) -> Callable[[Any], Any]:

@@ -28,10 +28,5 @@ $fn $T tw_sigmoid_$s($T x) {
 
 @helper("silu")
 def _silu(dialect: Dialect, element: str) -> Helper:
-    text = "$fn $T tw_silu_$s($T x) { return x == -$inf ? -0.0$f : x * tw_sigmoid_$s(x); }"
-    made = fill(dialect, element, text, inf=_infinity(dialect, element), f=_suffix(element))
-    return Helper(made, (("sigmoid", element),))
-
-
-def _infinity(dialect: Dialect, element: str) -> str:
-    return dialect.infinity["inf" if element == "float32" else "inf64"]
+    text = "$fn $T tw_silu_$s($T x) { return x * tw_sigmoid_$s(x); }"
+    return Helper(fill(dialect, element, text), (("sigmoid", element),))

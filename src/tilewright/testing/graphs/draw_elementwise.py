@@ -46,18 +46,15 @@ FLOAT_UNARY: dict[str, tuple[Callable[..., Any], Callable[..., Any], float]] = {
     "trunc": (op.trunc, np.trunc, 0),
     "round": (op.round, np.round, 0),
     "reciprocal": (op.reciprocal, lambda x: 1 / x, 2),
-    "gelu": (op.nn.gelu, lambda x: np.where(x == -np.inf, -0.0, _gelu(x)), 64),
-    "gelu_tanh": (op.nn.gelu_tanh, lambda x: np.where(x == -np.inf, -0.0, _gelu_tanh(x)), 64),
+    "gelu": (op.nn.gelu, lambda x: _gelu(x), 64),
+    "gelu_tanh": (op.nn.gelu_tanh, lambda x: _gelu_tanh(x), 64),
     "relu6": (op.nn.relu6, lambda x: np.clip(x, 0, 6), 0),
     "softplus": (op.nn.softplus, lambda x: np.where(x > 20, x, np.logaddexp(x, 0)), 16),
     "hard_sigmoid": (op.nn.hard_sigmoid, lambda x: np.clip(x + 3, 0, 6) / 6, 16),
     "hard_swish": (op.nn.hard_swish, lambda x: x * (np.clip(x + 3, 0, 6) / 6), 16),
-    "silu": (op.nn.silu, lambda x: np.where(x == -np.inf, -0.0, x * _sigmoid(x)), 16),
+    "silu": (op.nn.silu, lambda x: x * _sigmoid(x), 16),
 }
-"""Operators of floating-point numbers: meaning in float64, and units in the last place.
-
-Where x * 0 stands in a formula at minus infinity (GELU, SiLU), the limit counts.
-"""
+"""Operators of floating-point numbers: meaning in float64, and units in the last place."""
 
 
 def _gelu(x: np.ndarray) -> np.ndarray:

@@ -261,18 +261,18 @@ def _sigmoid(x: np.ndarray[Any, Any]) -> Any:
 
 
 def _silu(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    return np.where(x == -np.inf, -0.0, x * _sigmoid(x))
+    return np.asarray(x * _sigmoid(x))
 
 
 def _gelu(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     # By erfc, so that nothing cancels on the left.
     tail = np.vectorize(math.erfc, otypes=[float])(np.asarray(x) * -math.sqrt(0.5))
-    return np.where(x == -np.inf, -0.0, 0.5 * x * tail)
+    return np.asarray(0.5 * x * tail)
 
 
 def _gelu_tanh(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
-    return np.where(x == -np.inf, -0.0, x * _sigmoid(2 * inner))
+    return np.asarray(x * _sigmoid(2 * inner))
 
 
 FLOAT_INTRINSICS: dict[str, Callable[..., Any]] = {

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 from tilewright.ir import (
-    EQ,
     Expr,
     as_int,
     call,
-    compare,
     const,
     if_then_else,
     maximum,
@@ -103,16 +99,14 @@ def selu(x: Tensor, alpha: float = _SELU_ALPHA, gamma: float = _SELU_SCALE) -> T
 
 
 def mish(x: Tensor) -> Tensor:
-    """``x * tanh(log(1 + exp(x)))``; at minus infinity its limit."""
+    """``x * tanh(log(1 + exp(x)))``."""
 
     def one(v: Expr) -> Expr:
         steps, dtype = Steps(), v.dtype
         # tanh(log(1 + e)) is n / (n + 2) for n = e (e + 2); it is 1 from where that overflows.
         power = steps(call("exp", minimum(v, const(30.0, dtype))))
         n = steps(power * (power + const(2.0, dtype)))
-        found = select(v > const(30.0, dtype), v, v * (n / (n + const(2.0, dtype))))
-        none = compare(EQ, v, const(-math.inf, dtype))
-        return steps.result(select(none, const(-0.0, dtype), found))
+        return steps.result(select(v > const(30.0, dtype), v, v * (n / (n + const(2.0, dtype)))))
 
     return map_elements(x, in_single(one), "mish")
 
@@ -165,8 +159,7 @@ def softshrink(x: Tensor, lambd: float = 0.5) -> Tensor:
 
     def one(v: Expr) -> Expr:
         reach = const(lambd, v.dtype)
-        below = select(v < -reach, v + reach, v * const(0.0, v.dtype))
-        return select(v > reach, v - reach, below)
+        return v - minimum(maximum(v, -reach), reach)
 
     return map_elements(x, in_single(one), "softshrink")
 

@@ -24,13 +24,12 @@ def lookup(b: Builder, table: Sequence[float], index: Value) -> Value:
 
 def _gated(b: Builder, name: str, x: Value) -> Value:
     """``x / 2 + |x| * g(|x|)`` with a table's ``g``, which is 1/2 at its end."""
-    bounded = b.at_least(x, -8.0)  # the result is zero there; the formula has inf - inf
-    a = b.abs(bounded)
+    a = b.abs(x)
     within = b.at_most(a, 7.375)
     shifted = within + b.fmt.magic
     t, index = within - (shifted - b.fmt.magic), b.bits(shifted)
     coefs: list[Operand] = [lookup(b, column, index) for column in TABLES[name]]
-    return b.copysign(b.fma(a, b.horner(t, coefs), bounded * 0.5), x)
+    return b.copysign(b.fma(a, b.horner(t, coefs), x * 0.5), x)
 
 
 @math_variant(isa=AVX2, ulp=2.0)

@@ -147,9 +147,9 @@ def silu(b: Builder, x: Value) -> Value:
     # Left of zero numerator and denominator are 2**24 times as large, lest exp becomes denormal
     # before the result does.
     s = _exp_of_negative_abs(b, x, -120.0, up=24)
-    left, bounded = x < 0.0, b.at_least(x, -120.0)  # -inf times zero would not be the limit
+    left = x < 0.0
     below = b.select(left, s + 2.0**24, b.fma(s, 2.0**-24, 1.0))
-    return b.select(left, s * bounded, bounded) / below
+    return b.select(left, s * x, x) / below
 
 
 # ---- polynomials by interval
@@ -186,10 +186,9 @@ def erf(b: Builder, x: Value) -> Value:
 
 def _gated(b: Builder, name: str, x: Value) -> Value:
     """``x / 2 + |x| * g(|x|)`` with a table's ``g``, which is 1/2 at its end."""
-    bounded = b.at_least(x, -8.0)  # the result is zero there; the formula has inf - inf
-    a = b.abs(bounded)
+    a = b.abs(x)
     gate = piecewise(b, name, b.at_most(a, 7.75), 0.25)
-    return b.copysign(b.fma(a, gate, bounded * 0.5), x)
+    return b.copysign(b.fma(a, gate, x * 0.5), x)
 
 
 @math_variant(isa=AVX512, ulp=2.0)

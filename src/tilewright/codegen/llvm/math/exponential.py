@@ -7,7 +7,7 @@ multiplications: overflow gives infinity and underflow is gradual.
 
 from __future__ import annotations
 
-from tilewright.codegen.llvm.math.builder import INF, Builder, Operand, Value
+from tilewright.codegen.llvm.math.builder import Builder, Operand, Value
 from tilewright.codegen.llvm.math.coefficients import CONSTANTS, POLYNOMIALS
 from tilewright.codegen.llvm.math.spec import math_function
 
@@ -119,12 +119,13 @@ def sigmoid(b: Builder, x: Value) -> Value:
 @math_function(ulp=(2.5, 2.5))
 def silu(b: Builder, x: Value) -> Value:
     """``x * sigmoid(x)``, rounded once where it is denormal."""
-    # The power of two comes last, so that a result that is denormal is rounded once.
+    # The last factor is a power of two, so that a result that is denormal is rounded once. The
+    # other half of the power comes before x, which would overflow: of -inf the result is NaN, as
+    # the formula's, and of no other number.
     limit = -exp_limits(b, constant(b, "ln2")[0])[0]
     y, s, s_rest = _logistic(b, b.at_most(b.abs(x), limit))
-    bounded = b.at_least(x, -limit)  # -inf times zero would not be the limit
-    right = (1.0 - y * s * s_rest) * bounded
-    return b.select(x < 0.0, y * bounded * s * s_rest, right)
+    small = y * s
+    return b.select(x < 0.0, small * x * s_rest, (1.0 - small * s_rest) * x)
 
 
 @math_function(ulp=(1.5, 1.5))
@@ -175,7 +176,6 @@ def gelu(b: Builder, x: Value) -> Value:
     """``x / 2 * (1 + erf(x / sqrt 2))``, in units of the operand's last place."""
     half = x * 0.5
     y = b.fma(half, erf(b, x * constant(b, "sqrt_half")[0]), half)
-    y = b.select(x.eq(-INF), 0.0, y)  # the limit; the formula has inf - inf
     return b.copysign(y, x)
 
 
@@ -186,4 +186,4 @@ def gelu_tanh(b: Builder, x: Value) -> Value:
     scale = 2 * constant(b, "sqrt_two_over_pi")[0]
     bounded = b.clamp(x, -64.0, 64.0)
     inner = bounded * b.fma(bounded * bounded, scale * 0.044715, scale)
-    return b.select(x.eq(-INF), -0.0, x * sigmoid(b, inner))
+    return x * sigmoid(b, inner)

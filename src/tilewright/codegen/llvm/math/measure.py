@@ -147,12 +147,12 @@ def _scalarwise(function: Callable[[float], float]) -> Callable[..., Array]:
 
 def _gelu_tanh(x: Array) -> Array:
     inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
-    return np.where(x == -np.inf, -0.0, x / (1 + np.exp(-2 * inner)))
+    return np.asarray(x * (1 / (1 + np.exp(-2 * inner))))
 
 
 def _gelu(x: Array) -> Array:
     tail = _scalarwise(math.erfc)(-x * math.sqrt(0.5))
-    return np.where(x == -np.inf, -0.0, 0.5 * x * tail)
+    return np.asarray(0.5 * x * tail)
 
 
 REFERENCES: dict[str, Callable[..., Array]] = {
@@ -171,7 +171,7 @@ REFERENCES: dict[str, Callable[..., Array]] = {
     "acosh": np.arccosh,
     "atanh": np.arctanh,
     "sigmoid": lambda x: 1.0 / (1.0 + np.exp(-x)),
-    "silu": lambda x: np.where(x == -np.inf, -0.0, x / (1.0 + np.exp(-x))),
+    "silu": lambda x: x * (1.0 / (1.0 + np.exp(-x))),
     "erf": _scalarwise(math.erf),
     "gelu": _gelu,
     "gelu_tanh": _gelu_tanh,

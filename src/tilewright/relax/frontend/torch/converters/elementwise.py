@@ -410,12 +410,12 @@ def _softplus(ctx: Context, x: RelaxExpr, beta: float = 1, threshold: float = 20
 
 @converts("aten.mish.default")
 def _mish(ctx: Context, x: RelaxExpr) -> RelaxExpr:
-    return op.multiply(x, op.tanh(_softplus(ctx, x)))
+    return op.nn.mish(x)
 
 
 @converts("aten.log_sigmoid.default")
 def _log_sigmoid(ctx: Context, x: RelaxExpr) -> RelaxExpr:
-    return op.negative(_softplus(ctx, op.negative(x)))
+    return op.nn.log_sigmoid(x)
 
 
 def _plus_combined(function: Callable[..., RelaxExpr]) -> Callable[..., RelaxExpr]:
