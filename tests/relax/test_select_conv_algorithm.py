@@ -76,6 +76,29 @@ def test_results_stay_within_the_stated_error(max_error: float, channels: int) -
     assert max(e for e in WINOGRAD_ERRORS.values() if e <= max_error) <= max_error
 
 
+@pytest.mark.parametrize(("max_error", "reach"), [(1e-5, 4), (3e-6, 2), (0.0, 1)])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 3e38])
+def test_what_is_not_finite_spoils_the_results_of_its_tiles(
+    max_error: float, reach: int, value: float
+) -> None:
+    """No others, and without an error allowed only those that are made of it."""
+    row, column = 6, 9
+    spoilt = X.copy()
+    spoilt[0, 5, row, column] = value
+    with PassContext(config={"relax.conv_max_error": max_error}):
+        mod = t.SelectConvAlgorithm(TARGET)(graph_of(conv, X))
+        assert values(mod) == ["conv2d_winograd" if max_error else "nn.conv2d"]
+        executable = relax.build(mod, TARGET)
+    found, plain = (executable(x).numpy() for x in (spoilt, X))
+    differs = np.argwhere((found != plain).any((0, 1)))
+    distance = np.abs(differs - (row, column)).max(1)
+    assert distance.max() <= reach
+    assert (distance <= 1).sum() == 9
+    if not np.isfinite(value):
+        near = found[0, :, row - 1 : row + 2, column - 1 : column + 2]
+        assert not np.isfinite(near).any()
+
+
 def test_bias_residual_and_activation_are_fused() -> None:
     bias = random(48, 1, 1, seed=5)
 

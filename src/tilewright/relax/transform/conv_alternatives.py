@@ -39,7 +39,9 @@ MAX_ERROR = pass_option(
     "relax.conv_max_error",
     float,
     1e-5,
-    "Error that a faster algorithm may add to a convolution, relative to its largest result.",
+    "Error that a faster algorithm may add to a convolution, relative to its largest result. Such "
+    "an algorithm adds inputs before it multiplies, so an infinity, a NaN or a number near the "
+    "largest float spoils all results of its tiles; with 0, only those that are made of it.",
 )
 #: The operator that brings an image into another layout.
 CONVERSION = "layout_transform"
