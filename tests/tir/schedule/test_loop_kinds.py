@@ -357,3 +357,40 @@ def main(A: T.Buffer((8,), "float32"), X: T.Buffer((9,), "float32"), Y: T.Buffer
     sch = Schedule(before)
     sch.parallel(sch.get_loops("B")[0])
     check(sch, before)
+
+
+AGAIN = """
+@T.prim_func
+def main(A: T.Buffer((8, 8), "float32"), B: T.Buffer((8,), "float32")):
+    for i in range(8):
+        for j in range(6):
+            with T.block("B"):
+                vi = T.axis.spatial(8, i)
+                AXIS
+                STORE
+"""
+
+
+@pytest.mark.parametrize("name", ["parallel", "vectorize"])
+@pytest.mark.parametrize("axis", ["pass", "v2 = T.axis.spatial(8, j // 2)"])
+def test_iterations_that_run_one_instance_again_write_the_same(name, axis):
+    """As in TVM, which asks about the axes that a loop feeds, and not about one that feeds none."""
+    store = "B[vi] = A[vi, 0]"
+    if axis != "pass":
+        axis, store = axis.replace("v2", "vj"), "B[vj] = A[vj, 0]"
+    text = AGAIN.replace("AXIS", axis).replace("STORE", store)
+    if axis != "pass":
+        text = text.replace("                vi = T.axis.spatial(8, i)\n", "")
+    before = parse(text.replace("                pass\n", ""))
+    sch = Schedule(before, check=True)
+    getattr(sch, name)(sch.get_loops("B")[1])
+    check(sch, before)
+
+
+@pytest.mark.parametrize("name", ["parallel", "vectorize"])
+@pytest.mark.parametrize("store", ["B[vi] = A[vi, vj]", "B[vi // 2] = A[vi // 2, 0]"])
+def test_different_instances_may_not_write_one_element(name, store):
+    axis = "vj = T.axis.spatial(6, j)"
+    sch = Schedule(parse(AGAIN.replace("AXIS", axis).replace("STORE", store)))
+    with pytest.raises(ScheduleError, match=r"neither complete nor a reduction"):
+        getattr(sch, name)(sch.get_loops("B")[1])

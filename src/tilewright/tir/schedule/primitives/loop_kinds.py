@@ -48,7 +48,8 @@ def parallel(sch: Schedule, loop: LoopRV) -> None:
         - only blocks are below the loop
         - blocks below are complete, reductions or updates in place
         - the loop feeds no reduce iteration variable
-        - iterations update different elements, unless only they use the buffer
+        - iterations update different elements, unless only they use the buffer; those that run the
+          same instance of a complete block write the same, which may meet
         - no iteration uses or overwrites what another one makes
     Before:
         for i in range(1024):
