@@ -159,3 +159,50 @@ class Others:
 
 def test_what_stays() -> None:
     assert t.UpdateInPlace()(Others) is Others
+
+
+@I.ir_module
+class Namesakes:
+    """A library's function has the name of one of the module, another one that made of it."""
+
+    @T.prim_func
+    def update(x: T.Buffer((8,), "float32"), y: T.Buffer((8,), "float32")):
+        for i in range(8):
+            with T.block("copy"):
+                v = T.axis.spatial(8, i)
+                y[v] = x[v]
+        for i in range(2):
+            with T.block("update"):
+                v = T.axis.spatial(2, i)
+                y[v] = T.float32(1)
+
+    @T.prim_func
+    def update_inplace(x: T.Buffer((8,), "float32"), y: T.Buffer((8,), "float32")):
+        for i in range(8):
+            with T.block("negative"):
+                v = T.axis.spatial(8, i)
+                y[v] = -x[v]
+
+    @R.function
+    def main(x: R.Tensor((8,), "float32")):
+        with R.dataflow():
+            a = R.call_tir(cls.update, (x,), out_sinfo=R.Tensor((8,), "float32"))
+            b = R.call_tir(R.ExternFunc("update"), (a,), out_sinfo=R.Tensor((8,), "float32"))
+            c = R.call_tir(cls.update_inplace, (b,), out_sinfo=R.Tensor((8,), "float32"))
+            d = R.call_tir(R.ExternFunc("update"), (c,), out_sinfo=R.Tensor((8,), "float32"))
+            e = R.call_tir(cls.update, (d,), out_sinfo=R.Tensor((8,), "float32"))
+            R.output(e)
+        return e
+
+
+def test_a_library_function_of_the_same_name_stays() -> None:
+    made = t.UpdateInPlace()(Namesakes)
+    calls = [binding.value for binding in made["main"].bindings]
+    names = [call.args[0].name for call in calls]
+    new = names[0]
+    assert new not in ("update", "update_inplace")
+    assert names == [new, "update", "update_inplace", "update", new]
+    kinds = [call.op_name for call in calls]
+    assert kinds == ["call_tir_inplace", "call_tir", "call_tir", "call_tir", "call_tir_inplace"]
+    assert [type(call.args[0].callee).__name__ for call in calls[1:4:2]] == ["ExternFunc"] * 2
+    assert made["update_inplace"] is Namesakes["update_inplace"]
