@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,17 @@ from tests.relax.helpers import graph_of, random
 from tilewright import relax
 from tilewright.dlight import default_schedule
 from tilewright.ir import IRModule
+from tilewright.meta_schedule.database import JSONDatabase, TuningRecord
+from tilewright.meta_schedule.extracted_task import extract_tasks
+from tilewright.meta_schedule.passes import MetaScheduleApplyDatabase
 from tilewright.relax import transform as t
 from tilewright.relax.expr import Constant
 from tilewright.relax.pipeline import scheduled_by_rule
+from tilewright.runtime import load_module
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
 from tilewright.tir.attrs import CONSTANT_BYTES, IS_SCHEDULED, LAYOUT_FREE, PREFETCH_DISTANCE
+from tilewright.tir.schedule import Schedule
 
 TARGET = Target("native").with_options(num_cores=2)
 
@@ -179,3 +185,39 @@ def test_numbers_are_those_of_the_unscheduled_graph(name: str) -> None:
     got = np.asarray(relax.build(mod, TARGET)["main"](x))
     expected = np.asarray(relax.build(mod, TARGET, schedule=None)["main"](x))
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_records_serve_graphs_with_any_constants(tmp_path: Path) -> None:
+    """Those of functions that were told of constants too, written to a file and read."""
+    x = random(2, 40)
+    small, large = (fused(layers(count, 40), x, x) for count in (2, 3))
+    for number, mod in enumerate((small, t.AttachConstantBytes()(small))):
+        work_dir = tmp_path / str(number)
+        database = JSONDatabase(work_dir=work_dir)
+        for task in extract_tasks(mod, TARGET):
+            workload = database.commit_workload(task.mod)
+            sch = Schedule(workload.mod)
+            for block in sch.get_child_blocks(sch.get_block("root")):
+                sch.unroll(sch.get_loops(block)[0])
+            database.commit_tuning_record(TuningRecord(sch.trace, workload, (1e-6,), TARGET))
+        read = JSONDatabase(work_dir=work_dir)
+        assert len(read) == len(database) > 0
+        texts = [record.workload.mod.script() for record in read.get_all_tuning_records()]
+        assert not any(CONSTANT_BYTES in text for text in texts)
+        for graph in (small, large, t.AttachConstantBytes()(large)):
+            done = MetaScheduleApplyDatabase(database=read, target=TARGET)(graph)
+            assert all(func.attrs.get(IS_SCHEDULED) for func in tensor_functions(done).values())
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_libraries_of_functions_that_know_of_constants(count: int, tmp_path: Path) -> None:
+    x, y = random(3, 40), random(3, 40, seed=7)
+    mod = graph_of(layers(count, 40), x, y)
+    expected = np.asarray(relax.interpreter.run(mod, x, y))
+    built = relax.build(mod, TARGET)
+    assert built.planned is not None and CONSTANT_BYTES in built.planned.script()
+    np.testing.assert_allclose(built(x, y).numpy(), expected, rtol=1e-5, atol=1e-6)
+    library = load_module(built.export_library(tmp_path / "layers.so"))
+    found = np.zeros_like(expected)
+    library["main"](x, y, found)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)

@@ -30,7 +30,7 @@ from tilewright.support.version import __version__
 from tilewright.target import Target
 from tilewright.tir import Block, PrimFunc
 from tilewright.tir.analysis import verify
-from tilewright.tir.attrs import OP_PATTERN
+from tilewright.tir.attrs import CONSTANT_BYTES, OP_PATTERN
 from tilewright.tir.schedule import Schedule, Trace
 
 _BLOCK = re.compile(r'T\.block\("([^"]+)"')
@@ -90,14 +90,14 @@ def equality(name: str) -> Equality:
     return found
 
 
-_OF_SURROUNDINGS = {GLOBAL_SYMBOL, OP_PATTERN}
+_OF_SURROUNDINGS = {CONSTANT_BYTES, GLOBAL_SYMBOL, OP_PATTERN}
 
 
 def normalized(mod: IRModule | PrimFunc) -> IRModule:
     """Return the one-function module ``main`` without attributes of its context.
 
     That is the key of a task: neither the function's global name nor a graph pass's annotation of
-    its kind makes it a different program.
+    its kind, or of how large all constants of the graph are, makes it a different program.
     """
     if isinstance(mod, PrimFunc):
         mod = IRModule({"main": mod})
