@@ -37,6 +37,7 @@ from tilewright.relax.transform import (
     ReshapeLater,
     SelectConvAlgorithm,
     SelectConvLayout,
+    SelectMatmulAlgorithm,
     SplitAttention,
     SplitBatch,
     SplitLayoutRewritePreproc,
@@ -151,6 +152,8 @@ def _zero(target: Target | None) -> Pass:
             # Sizes are those of the layout; algorithms are for what is left of a batch.
             SplitBatch(target),
             SelectConvAlgorithm(target),
+            # Products are all in the graph, and constants in their last form.
+            SelectMatmulAlgorithm(target),
             *_fused(),
             # Goes by all calls of the functions that there are in the end.
             AttachAttrLayoutFreeBuffers(),

@@ -25,6 +25,7 @@ logger = logging.getLogger("tilewright.target")
 
 _BY_HAND, _ROUGHLY = "tuned by hand on a Zen 5", "roughly what current x86 cores do"
 _ON_INTEL = "tiles of 4 x 16 and 6 x 16 compared with AVX2 on an Emerald Rapids"
+_ON_ZEN_4 = "products of 64 to 3136 rows on a Zen 4"
 _VERSION = 1
 _LARGEST_FILE = 1 << 20
 
@@ -234,6 +235,9 @@ class Costs:
     )
     winograd_gain: float = _estimated(
         1.1, "times", "as fast Winograd's way must look, as estimates err", _BY_HAND
+    )
+    strassen_gain: float = _estimated(
+        1.05, "times", "as fast Strassen's products must look, as estimates err", _ON_ZEN_4
     )
     layout_change: float = _estimated(
         0.75, "cycles per element", "between channels first and last", _BY_HAND

@@ -71,6 +71,7 @@ from tilewright.relax.transform.rewrite_dataflow_reshape import RewriteDataflowR
 from tilewright.relax.transform.run_codegen import RunCodegen as RunCodegen
 from tilewright.relax.transform.select_conv_algorithm import SelectConvAlgorithm as SelectConvAlgorithm
 from tilewright.relax.transform.select_conv_layout import SelectConvLayout as SelectConvLayout
+from tilewright.relax.transform.select_matmul_algorithm import SelectMatmulAlgorithm as SelectMatmulAlgorithm
 from tilewright.relax.transform.split_attention import SplitAttention as SplitAttention
 from tilewright.relax.transform.split_batch import SplitBatch as SplitBatch
 from tilewright.relax.transform.to_mixed_precision import ToMixedPrecision as ToMixedPrecision

@@ -9,6 +9,8 @@ registers during the reduction, and operands are laid out in the order in which 
   tiles; ``winograd_filters`` where filters come with the call, ``winograd_gradient`` for their
   gradients. They come before the forms that inline: transforms of transforms are large
   formulas.
+- ``strassen``: the stages of Strassen's products, fused over groups of rows; before the others for
+  the same reason.
 - ``dot_product``: int8, int16, bf16 operands: dot instructions, register tiles; epilogues are in
   ``dot_epilogue``.
 - ``grouped_reduction``: sums of scaled sums (weights quantised by groups).
@@ -37,6 +39,7 @@ from tilewright.dlight.cpu.contraction.pointwise import PointwiseConvolution
 from tilewright.dlight.cpu.contraction.promoted_operand import PromotedOperand
 from tilewright.dlight.cpu.contraction.register_tile import MOST_ROWS
 from tilewright.dlight.cpu.contraction.sliding_window import SlidingWindow
+from tilewright.dlight.cpu.contraction.strassen import Strassen
 from tilewright.dlight.cpu.contraction.strided_axes import StridedAxes
 from tilewright.dlight.cpu.contraction.tiled_reduction import TiledReduction, schedule_plan
 from tilewright.dlight.cpu.contraction.winograd import Winograd
@@ -55,6 +58,7 @@ __all__ = [
     "Plan",
     "PointwiseConvolution",
     "PromotedOperand",
+    "Strassen",
     "StridedAxes",
     "SlidingWindow",
     "TiledReduction",
@@ -79,4 +83,4 @@ def forms() -> tuple[ScheduleRule, ...]:
         TiledReduction(),
     )
     narrow = (DotProductTile(), GroupedReduction(), PromotedOperand(*plain))
-    return (Winograd(), WinogradGradient(), *narrow, *plain, SlidingWindow())
+    return (Winograd(), WinogradGradient(), Strassen(), *narrow, *plain, SlidingWindow())

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from tilewright.dlight.cpu.contraction.plan import Plan
+from tilewright.dlight.cpu.contraction.register_tile import MANY_REGISTERS, tile_registers
 from tilewright.ir import Expr, as_int
 from tilewright.scheduling import (
     Contraction,
@@ -28,6 +29,9 @@ from tilewright.scheduling.cpu import (
 from tilewright.target import Target
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
+
+# Steps from which a reduction is long, how many are unrolled, and sums of tiles for which it pays.
+_LONG, _COPIES, _FEWEST_SUMS = 128, (4, 3, 2), 8
 
 
 class Form(CPUScheduleRule):
@@ -140,6 +144,22 @@ def unroll_steps(sch: Schedule, steps: Sequence[Axis], vectors: int, most: int) 
         if vectors > most:
             break
         sch.unroll(axis.loop)
+
+
+def unroll_long_sum(sch: Schedule, step: LoopRV, sums: int, target: Target) -> None:
+    """Unroll a few steps of a long sum of a tile where registers hold few sums of one step.
+
+    With more of a panel asked for at once, the processor fetches it further ahead.
+    """
+    extent = as_int(sch.get(step).extent)
+    if tile_registers(target) >= MANY_REGISTERS or sums < _FEWEST_SUMS:
+        return
+    if not extent or extent < _LONG:
+        return
+    count = next((n for n in _COPIES if extent % n == 0), 1)
+    if count > 1:
+        _, inner = sch.split(step, [None, count])
+        sch.unroll(inner)
 
 
 def _columns_innermost(sch: Schedule, copy: BlockRV, skip: int) -> None:

@@ -37,6 +37,7 @@ from tilewright.dlight.cpu.contraction.form import (
     Nest,
     lay_columns_last,
     sum_in_registers,
+    unroll_long_sum,
     unroll_steps,
 )
 from tilewright.dlight.cpu.contraction.joined_axes import (
@@ -67,9 +68,7 @@ from tilewright.dlight.cpu.contraction.plan import (
     rank_plans,
 )
 from tilewright.dlight.cpu.contraction.register_tile import (
-    MANY_REGISTERS,
     chain_cycles,
-    tile_registers,
 )
 from tilewright.dlight.cpu.contraction.sliding_window import window_of
 from tilewright.dlight.cpu.contraction.tile_order import order_of
@@ -112,9 +111,6 @@ _COLUMNS, _VECTORS = 16, 4
 
 # Multiply-adds within which taps of small tiles are unrolled.
 _UNROLLED = 80
-
-# Steps from which a reduction is long, how many are unrolled, and sums of tiles for which it pays.
-_LONG, _COPIES, _FEWEST_SUMS = 128, (4, 3, 2), 8
 
 # Tile widths that a search is offered, of each axis and way of packing.
 _OFFERED = 3
@@ -291,20 +287,11 @@ class _Tiling:
             unroll_steps(self.sch, taps[::-1], sums, _UNROLLED)
 
     def _unroll_steps(self, steps: Sequence[LoopRV]) -> None:
-        """Unroll a few steps of a long reduction where those of one are few.
-
-        With more of a panel asked for at once, the processor fetches it further ahead.
-        """
-        tile, target = self.plan.tile, self.target
-        if len(steps) != 1 or tile_registers(target) >= MANY_REGISTERS or self._passes_once():
-            return
-        extent, vectors = as_int(self.sch.get(steps[0]).extent), -(-tile.columns // self._lanes())
-        if not extent or extent < _LONG or tile.rows * vectors < _FEWEST_SUMS:
-            return
-        count = next((n for n in _COPIES if extent % n == 0), 1)
-        if count > 1:
-            _, step = self.sch.split(steps[0], [None, count])
-            self.sch.unroll(step)
+        """Unroll a few steps of a long reduction where those of one are few."""
+        tile = self.plan.tile
+        if len(steps) == 1 and not self._passes_once():
+            sums = tile.rows * -(-tile.columns // self._lanes())
+            unroll_long_sum(self.sch, steps[0], sums, self.target)
 
     def _accumulate_terms(self) -> None:
         """Add products of a sum one by one where enough others can go on meanwhile."""

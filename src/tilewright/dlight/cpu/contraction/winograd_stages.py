@@ -61,7 +61,7 @@ def stages_of(sch: Schedule) -> WinogradStages | NotApplicable:
         # The filters may have a transform as well, but come second.
         reads = sch.get(before[0]).reads
         producers = sch.get_producers(before[0]) if reads else []
-        made = [rv for rv in producers if _written(sch, rv) is reads[0].buffer]
+        made = [rv for rv in producers if written_by(sch, rv) is reads[0].buffer]
         if not made:
             return NotApplicable("the stages before the products aren't there")
         before.insert(0, made[0])
@@ -71,10 +71,10 @@ def stages_of(sch: Schedule) -> WinogradStages | NotApplicable:
         if len(consumers) != 1 or not is_injective(sch, consumers[0]):
             return NotApplicable("the stages after the products aren't there")
         after = [*after, consumers[0]]
-    places, computed = _places(sch, before[0], before[-1]), _written(sch, after[-2])
+    places, computed = _places(sch, before[0], before[-1]), written_by(sch, after[-2])
     for moves in (True, False):
         attempt = sch.copy()
-        output = _join_epilogue(attempt, after[-1], moves)
+        output = join_epilogue(attempt, after[-1], moves)
         if isinstance(output, NotApplicable):
             return output
         if _keeps_layout(attempt.get(output), computed, places):
@@ -87,7 +87,7 @@ def stages_of(sch: Schedule) -> WinogradStages | NotApplicable:
     return WinogradStages(pad, input_rows, inputs, products, result_rows, result, output)
 
 
-def _join_epilogue(sch: Schedule, output: BlockRV, moves: bool) -> BlockRV | NotApplicable:
+def join_epilogue(sch: Schedule, output: BlockRV, moves: bool) -> BlockRV | NotApplicable:
     """Inline the whole epilogue into its last block; values may be used several times.
 
     Without ``moves`` what only moves the result, to another shape, is left apart.
@@ -112,14 +112,15 @@ def filter_stages(sch: Schedule, products: BlockRV) -> tuple[BlockRV, BlockRV, B
     """The blocks that transform filters which come with the call, if the function does that."""
     made: list[BlockRV] = []
     wanted = sch.get(products).reads[1].buffer
-    pending = [rv for rv in sch.get_producers(products) if _written(sch, rv) is wanted]
+    pending = [rv for rv in sch.get_producers(products) if written_by(sch, rv) is wanted]
     while pending:
         made.insert(0, pending[0])
         pending = sch.get_producers(pending[0])
     return (made[0], made[1], made[2]) if len(made) == 3 else None
 
 
-def _written(sch: Schedule, rv: BlockRV) -> Buffer:
+def written_by(sch: Schedule, rv: BlockRV) -> Buffer:
+    """Return what a block writes."""
     written: Buffer = sch.get(rv).writes[0].buffer
     return written
 
@@ -132,7 +133,7 @@ def _places(
     if len(block.iter_vars) == PRODUCT_AXES:
         return lambda h, w: (h, w)
     tile, alpha = as_int(block.annotations[WINOGRAD_TILE]) or 1, block.iter_vars[0].dom.extent
-    across = (_written(sch, pad).shape[2] - (alpha - tile)) // tile
+    across = (written_by(sch, pad).shape[2] - (alpha - tile)) // tile
     return lambda h, w: (h // tile * across + w // tile, h % tile, w % tile)
 
 
