@@ -115,3 +115,16 @@ def test_columns_that_fill_no_vectors_are_left_to_others(
     made = default_schedule(ONE)(IRModule({"main": func}))
     build(made, ONE)(x, strassen_weight(w), b, found)
     np.testing.assert_array_equal(found, x @ w + b)
+
+
+@pytest.mark.parametrize("shape, width", [((197, 768), 3072), ((197, 768), 768)])
+def test_a_matrix_passes_by_all_rows_at_once(shape: tuple[int, ...], width: int) -> None:
+    """Groups whose sums stay in a nearer cache would read it once each."""
+    func = product(shape, width, 0, lambda y, b: topi.add(y, b))
+    sch = Schedule(IRModule({"main": func}))
+    assert not isinstance(Strassen().apply_to(sch, NARROW), NotApplicable)
+    group, _, _, _, _, _, row, lane = (
+        int(sch.get(loop).extent) for loop in sch.get_loops(sch.get_block("products_update"))
+    )
+    assert group == 1
+    assert row * lane >= 12 * 8 and lane > 8

@@ -49,6 +49,8 @@ from tilewright.topi.nn import STRASSEN, STRASSEN_PRODUCTS
 
 # Vectors side by side in a tile; the fewest sums of one that keep multiply-adds busy.
 _MOST_VECTORS, _FEWEST_SUMS = 6, 12
+# Share of the time of transfers that isn't hidden behind arithmetic.
+_SEEN = 0.5
 
 
 @dataclass(frozen=True)
@@ -173,7 +175,8 @@ def _choose_plan(sch: Schedule, stages: _Stages, target: Target) -> _Plan | NotA
         passes = 1 if weights + kept < target.l2_bytes else groups
         far = 0 if 2 * kept < target.l2_bytes else 1 + width // columns
         cost = STRASSEN_PRODUCTS * groups * inner * depth * cycles
-        cost += passes * weights / costs.weights_bandwidth + far * inputs / costs.l3_bandwidth
+        traffic = passes * weights / costs.weights_bandwidth + far * inputs / costs.l3_bandwidth
+        cost += _SEEN * traffic
         plans.append((cost, _Plan(group, groups, images, high, columns, lanes, streams)))
     plans.sort(key=lambda item: item[0])
     return sch.choices.preferring("strassen.plan", plans)[0][1]
