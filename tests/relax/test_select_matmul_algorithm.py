@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,13 @@ from tilewright.target import Target
 TARGET = Target("native").with_options(num_cores=1)
 WIDE, NARROW = (Target(f"llvm -mcpu={cpu} -num-cores=1") for cpu in ("znver4", "x86-64-v3"))
 X, W = random(128, 512, seed=1), random(512, 512, seed=2)
+
+
+@pytest.fixture(autouse=True)
+def _admitted() -> Iterator[None]:
+    """As if the user had asked for it."""
+    with PassContext(config={"relax.matmul_max_error": 1e-5}):
+        yield
 
 
 def matmul(x: Any, weight: Any = None, **options: Any) -> Any:
@@ -53,10 +61,23 @@ def axis_of(mod: IRModule) -> int:
 def test_the_tolerance_decides(target: Target) -> None:
     mod = graph_of(matmul, X)
     assert kernels(mod, target) == ["matmul_strassen"]
-    assert kernels(mod, target, max_error=STRASSEN_ERROR) == ["matmul_strassen"]
-    assert kernels(mod, target, max_error=1e-6) == ["matmul"]
-    with PassContext(config={"relax.matmul_max_error": 0.0}):
-        assert kernels(mod, target) == ["matmul"]
+    with PassContext(config={"relax.matmul_max_error": 1e-6}):
+        assert kernels(mod, target, max_error=1e-5) == ["matmul"]
+    with PassContext():
+        assert kernels(mod, target, max_error=STRASSEN_ERROR) == ["matmul_strassen"]
+        assert kernels(mod, target, max_error=1e-6) == ["matmul"]
+
+
+def test_products_are_direct_unless_the_user_asks() -> None:
+    """A row's error would go by that of another one: small activations next to very large ones."""
+    with PassContext():
+        assert kernels(graph_of(matmul, X)) == ["matmul"]
+        x = X.copy()
+        x[0] *= 1e5
+        found = relax.build(graph_of(matmul, x), TARGET)(x).numpy()
+    expected = x.astype("float64") @ W.astype("float64")
+    off = np.abs(found - expected).max(axis=1) / np.abs(expected).max(axis=1)
+    assert off.max() < 2e-6
 
 
 @pytest.mark.parametrize("shape", [(128, 512), (1, 197, 512), (197, 1, 512), (3, 50, 512)])

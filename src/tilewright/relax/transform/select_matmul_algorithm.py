@@ -7,11 +7,12 @@ traffic included, and transforms the weights. Runs before ``LegalizeOps``; all o
 direct.
 
 The user chooses the accuracy: ``max_error`` (or the pass option ``relax.matmul_max_error``) bounds
-the error of a product relative to the largest result that rows and columns of such lengths could
-give. The default of 1e-5 admits the algorithm; 0 keeps all products direct. Half of the rows are
-added to the other half, so one infinity or NaN, or numbers near the largest float, spread from
-their row to the one that it is added to; these are of one sequence or image where rows have an axis
-of their own that is long enough.
+the error of a product relative to its largest result. With the default, 0, all products are direct;
+1e-5 admits the algorithm. It isn't the default since half of the rows are added to the other half:
+a row's error then goes by the larger of two rows, so that next to a token with very large
+activations, as many language models have one, small ones lose their last digits; and an infinity or
+NaN, or numbers near the largest float, spread to the row that theirs is added to. These are rows of
+one sequence or image where rows have an axis of their own that is long enough.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ STRASSEN_ERROR = 5e-6
 MAX_ERROR = pass_option(
     "relax.matmul_max_error",
     float,
-    1e-5,
+    0.0,
     "Error that a faster algorithm may add to a product of matrices, relative to its largest "
-    "result.",
+    "result: 1e-5 admits Strassen's, by which a row's error goes by the larger of two rows.",
 )
 # Rows of the last axis of rows from which these are added to one another, not to other sequences'.
 _OWN_ROWS = 16
