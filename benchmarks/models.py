@@ -1,10 +1,10 @@
 """Latency of whole models: ``python -m benchmarks.models --threads 1 --peers torch,inductor``.
 
 Models are compiled by ``tilewright.compile`` and called with PyTorch's tensors; their results are
-compared with PyTorch's before they are timed. Ways of ours: ``rule``, ``tuned`` (with ``--trials``,
-or with records that ``--work-dir`` holds already), ``plain`` (by rule, all images in ``NCHW``) and
-``none`` (without any schedule). Peers: ``torch``, ``inductor`` (frozen), ``onnxruntime``,
-``openvino``. The figure is the best peer's time over that of the last of our ways.
+compared with PyTorch's before they are timed. Ways of ours: ``rule``, ``tuned`` (with ``--trials``
+or ``--seconds``, or with records that ``--work-dir`` holds already), ``plain`` (by rule, all images
+in ``NCHW``) and ``none`` (without any schedule). Peers: ``torch``, ``inductor`` (frozen),
+``onnxruntime``, ``openvino``. The figure is the best peer's time over that of the last of our ways.
 """
 
 from __future__ import annotations
@@ -26,11 +26,18 @@ from tilewright.target import Target
 WAYS = ("none", "plain", "rule", "tuned")
 
 
-def tune(name: str, batch: int, threads: int, trials: int, work_dir: Path, quiet: bool) -> None:
+def tune(name: str, batch: int, threads: int, work_dir: Path, options: argparse.Namespace) -> None:
     """Tune a model into the database of ``work_dir``."""
     mod, _, _ = imported_model(name, batch)
-    target = Target("native").with_options(num_cores=threads)
-    tune_relax(mod, None, target, work_dir, trials, progress=None if quiet else ConsoleProgress())
+    tune_relax(
+        mod,
+        None,
+        Target("native").with_options(num_cores=threads),
+        work_dir,
+        options.trials or None,
+        time_budget=options.seconds,
+        progress=None if options.json else ConsoleProgress(),
+    )
 
 
 def measure(
@@ -38,8 +45,8 @@ def measure(
 ) -> dict[str, Any]:
     """Race all ways to run a model."""
     work_dir = options.work_dir / f"{threads}-threads"
-    if options.trials:
-        tune(name, batch, threads, options.trials, work_dir, options.json)
+    if options.trials or options.seconds:
+        tune(name, batch, threads, work_dir, options)
     wanted = {
         "kind": "model",
         "name": name,
@@ -111,6 +118,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--ways", default="rule", help=f"with commas, of {', '.join(WAYS)}")
     parser.add_argument("--peers", default="torch", help=f"of {', '.join(MODEL_PEERS)}")
     parser.add_argument("--trials", type=int, default=0, help="tune with so many trials")
+    parser.add_argument("--seconds", type=float, help="tune each model for so long")
     parser.add_argument("--work-dir", type=Path, help="keep databases and ONNX models here")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--burst", type=float, default=0.2, help="seconds per turn")
@@ -123,7 +131,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
     ways = options.ways.split(",")
-    if options.trials and "tuned" not in ways:
+    if (options.trials or options.seconds) and "tuned" not in ways:
         ways.append("tuned")
     ways += [peer for peer in options.peers.split(",") if peer]
     models = options.models or list(MODELS)[:-1]

@@ -144,6 +144,7 @@ MODELS: dict[str, Callable[[int], Model]] = {
     "resnet50": _example("resnet50"),
     "mobilenet_v2": _example("mobilenet_v2"),
     "efficientnet_b0": _torchvision("efficientnet_b0"),
+    "densenet121": _torchvision("densenet121"),
     "vit_b_16": _torchvision("vit_b_16"),
     "bert_base": _bert,
     "gpt_decode": _gpt_decode,

@@ -33,6 +33,7 @@ from tilewright.meta_schedule.database.transfer import (
 )
 from tilewright.support.errors import TuneError
 from tilewright.target import Target
+from tilewright.tir.schedule import Schedule
 
 CHOICE = GraphChoice("ab" * 16, TARGET, True, ("cd" * 16,))
 OTHER = Target("llvm -mcpu=haswell -num-cores=2")
@@ -126,6 +127,21 @@ def test_the_best_of_each_workload_and_target(
 ) -> None:
     found = best_of_each(some(opened()), keep)
     assert [record.best_seconds for record in found] == expected
+
+
+def test_records_that_serve_graphs_best_are_kept_too(opened: Callable[..., Database]) -> None:
+    database, made = opened(), []
+    for seconds, factor in ((1e-5, 2), (2e-5, 4), (3e-5, 8)):
+        sch = Schedule(matmul(16))
+        sch.split(sch.get_loops(sch.get_block("C"))[0], [None, factor])
+        workload = database.commit_workload(matmul(16))
+        made.append(TuningRecord(sch.trace, workload, (seconds,), TARGET))
+        database.commit_tuning_record(made[-1])
+    named = (made[0].workload.hash, made[2].digest), ("9" * 32, made[1].digest)
+    choice = replace(CHOICE, records=named)
+    for keep, expected in ((1, [1e-5, 3e-5]), (2, [1e-5, 2e-5, 3e-5]), (3, [1e-5, 2e-5, 3e-5])):
+        found = best_of_each(database, keep, [choice])
+        assert [record.best_seconds for record in found] == expected
 
 
 def test_differences_of_best_records(opened: Callable[..., Database]) -> None:

@@ -211,13 +211,15 @@ def _print_merged(made: list[Merged], as_json: bool, unread: Mapping[str, int] =
 def prune_command(work_dir: str, destination: str, keep: int, as_json: bool) -> None:
     """Copy the best records of WORK_DIR to DESTINATION, where no database is yet.
 
+    So too the records that serve a graph best, and what was chosen for graphs.
     WORK_DIR stays as it is: others may be writing to it.
     """
     source, made = _open(work_dir), open_place(destination)
     if len(made) or made.statistics()["workloads"]:
         raise click.UsageError(f"there is a database in {destination} already")
     made.check_writable()
-    _print_merged([merge(made, best_of_each(source, keep), source.graph_choices())], as_json)
+    choices = source.graph_choices()
+    _print_merged([merge(made, best_of_each(source, keep, choices), choices)], as_json)
 
 
 @db_group.command("diff", short_help="Compare the best records of two databases.")
@@ -252,14 +254,19 @@ def diff_command(first: str, second: str, as_json: bool) -> None:
 @db_group.command("export", short_help="Write a database to one file.")
 @click.argument("work_dir")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--best", is_flag=True, help="Only the best record of each workload and target.")
+@click.option(
+    "--best",
+    is_flag=True,
+    help="Only the best records of each workload and target, and those that serve graphs best.",
+)
 @json_option
 @log_options
 def export_command(work_dir: str, file: Path, best: bool, as_json: bool) -> None:
     """Write the records of WORK_DIR to FILE; it is compressed if its name ends in .gz."""
     database = _open(work_dir)
-    records = database.best_records() if best else database.records()
-    count = export(file, records, database.graph_choices())
+    choices = database.graph_choices()
+    records = best_of_each(database, 1, choices) if best else database.records()
+    count = export(file, records, choices)
     if as_json:
         print_json({"file": str(file), "records": count})
     else:

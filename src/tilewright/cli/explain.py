@@ -143,7 +143,9 @@ def _of_function(
     if name not in functions:
         raise click.UsageError(f"no function {name!r}; {near_matches(name, list(functions))}")
     func, applied = functions[name]
-    found = None if applied.outcome == "rule" else database.query_replayed(func, target)
+    found = None
+    if applied.outcome != "rule":
+        found = database.query_replayed(func, target, applied.digest)
     if found is not None:
         made = _explained(found.record, database, folder, measure)
         if found.adapted:

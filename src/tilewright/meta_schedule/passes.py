@@ -136,11 +136,15 @@ class MetaScheduleTuneTIR(MetaScheduleTuneIRMod):
 
 @dataclass(frozen=True)
 class Applied:
-    """What became of a function: ``"record"``, ``"adapted"``, ``"rule"`` or ``"kept"``, and why."""
+    """What became of a function: ``"record"``, ``"adapted"``, ``"rule"`` or ``"kept"``, and why.
+
+    ``digest`` is that of the record that was chosen for it, if one was.
+    """
 
     name: str
     outcome: str
     why: str
+    digest: str | None = None
 
 
 class _Measuring:
@@ -154,8 +158,9 @@ class MetaScheduleApplyDatabase(Pass):
     """Rewrite the functions that a database has records for, and leave the rest.
 
     The database is the one in ``work_dir``, the one given, or the current one (``with database:``).
-    Workloads with a hash in ``leave`` are left to the rules. ``report`` says what was done with
-    each function of the last module, and why.
+    Workloads with a hash in ``leave`` are left to the rules; those with a hash in ``chosen`` get
+    the record with the digest that it gives, whatever is best alone. ``report`` says what was done
+    with each function of the last module, and why.
 
     ``adapt`` says whether functions without a record get an adapted one, of another shape, fusion
     or target: ``"never"``; ``"measure"``, if a quick comparison on this machine shows that it is
@@ -171,13 +176,14 @@ class MetaScheduleApplyDatabase(Pass):
         database: Database | None = None,
         target: Target | str | None = None,
         leave: Collection[str] = (),
+        chosen: Mapping[str, str] | None = None,
         adapt: str = "never",
     ) -> None:
         if adapt not in ADAPT:
             raise TuneError(f"adapt is one of {', '.join(ADAPT)}, got {adapt!r}")
         self.adapt = adapt
         self.work_dir = work_dir
-        self.leave = leave
+        self.leave, self.chosen = leave, dict(chosen or {})
         self.report: list[Applied] = []
         self.enable_warning = enable_warning
         self.database = database
@@ -208,11 +214,13 @@ class MetaScheduleApplyDatabase(Pass):
             if func.attrs.get(IS_SCHEDULED):
                 self.report.append(Applied(name, "kept", "it is scheduled already"))
                 return func
-            if self.leave and structural_hash(normalized(func)) in self.leave:
+            known = structural_hash(normalized(func)) if self.leave or self.chosen else ""
+            if known in self.leave:
                 self.report.append(Applied(name, "rule", "the graph is not clearly faster"))
                 return func
-            outcome, why, sch = self._schedule(database, func, target, measuring)
-            self.report.append(Applied(name, outcome, why))
+            digest = self.chosen.get(known)
+            outcome, why, sch = self._schedule(database, func, target, measuring, digest)
+            self.report.append(Applied(name, outcome, why, digest))
             if sch is None:
                 if self.enable_warning:
                     logger.warning("%s: %s", name, why)
@@ -227,10 +235,15 @@ class MetaScheduleApplyDatabase(Pass):
             measuring.builder.close()
 
     def _schedule(
-        self, database: Database, func: PrimFunc, target: Target, measuring: _Measuring
+        self,
+        database: Database,
+        func: PrimFunc,
+        target: Target,
+        measuring: _Measuring,
+        digest: str | None,
     ) -> tuple[str, str, Schedule | None]:
         """Return what becomes of a function, why, and its schedule, if it isn't left to rules."""
-        found = database.query_replayed(func, target)
+        found = database.query_replayed(func, target, digest)
         if found is not None:
             if found.adapted:
                 return "adapted", f"from another fusion ({_origin(found.record)})", found.schedule

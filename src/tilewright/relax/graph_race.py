@@ -4,9 +4,10 @@ A kernel that is measured alone finds its operands in the caches and leaves them
 graph its neighbours do that. So the graph is built by the rules alone, and with the records of a
 database, with algorithms and layouts of convolutions by estimate or by measured times: whichever is
 faster by rule (``GraphRace.settle_ways``), since the search has to know which functions there are.
-Where a record is slower in its place than the rules' schedule, it is put back; then the graphs are
-called in turns. What wins is kept as a ``GraphChoice``, and the rules win unless something is
-clearly faster: a tuned model is not slower than an untuned one.
+Each function gets the one of its best records that is the fastest in its place (``in_place``), or
+the rules' schedule; then the graphs are called in turns. What wins is kept as a ``GraphChoice``,
+and the rules win unless something is clearly faster: a tuned model is not slower than an untuned
+one.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
@@ -25,30 +26,39 @@ from tilewright.ir import IRModule, dtypes, structural_equal, structural_hash
 from tilewright.meta_schedule.arg_info import TensorInfo, random_arguments
 from tilewright.meta_schedule.database import Database
 from tilewright.meta_schedule.database.graph_choice import GraphChoice
-from tilewright.meta_schedule.database.record import normalized
-from tilewright.meta_schedule.passes import MetaScheduleApplyDatabase
 from tilewright.meta_schedule.progress import Progress
-from tilewright.meta_schedule.task_scheduler.final_ranking import MARGIN, gain
+from tilewright.meta_schedule.task_scheduler.final_ranking import gain
+from tilewright.meta_schedule.times import clearly_faster
 from tilewright.relax.executable import Executable, build
 from tilewright.relax.expr import Function
-from tilewright.relax.profiling import profile
+from tilewright.relax.in_place import (
+    Nominee,
+    gains,
+    nominees,
+    served_best,
+    turns,
+    with_nominees,
+    workload_hash,
+)
 from tilewright.runtime import cpu, cuda, tensor
 from tilewright.support.errors import TilewrightError
 from tilewright.support.text import human_time
 from tilewright.target import Target
-from tilewright.tir import PrimFunc
 
 logger = logging.getLogger("tilewright.meta_schedule")
 
 # How often kernels are measured in place, and graphs in turns; and how long a graph's turn is.
-_IN_PLACE, _ROUNDS, _TURN_SECONDS = 8, 12, 0.03
-# How many turns there are however little time is left.
-_FEW = 4
+_IN_PLACE, _ROUNDS, _TURN_SECONDS = 8, 24, 0.03
+# How many turns there are however little time is left: as many as can tell which is faster.
+_FEW = 5
+# How many records of a function are measured in place, and which share of a budget of time that may
+# take.
+_BEST, _SHARE = 4, 0.15
 # What a race costs: builds of each way, in those of the graph by rule (most kernels are known by
 # then), and a call in which each kernel is timed, in calls.
 _BUILDS, _PROFILED = 0.8, 1.2
-# In place, a record must be so much slower than the rules' schedule to be put back.
-_SLOWER = 0.01
+# By how much of its time a graph must be faster than by rule, beside being clearly faster.
+_MARGIN = 0.005
 # The largest difference between two ways, relative to the largest value.
 _TOLERANCE = {64: 1e-6, 32: 1e-3, 16: 5e-2, 8: 0.5}
 # Where graphs for GPUs race.
@@ -93,6 +103,8 @@ class GraphRace:
         self.graph = graph_hash(mod)
         self.ways: tuple[bool, ...] = (False, True)
         """Whether convolutions go by measured times, in the ways that are compared."""
+        self.most = _BEST
+        """How many records of each function are measured in their place."""
         self._by_rule: _Way | None = None
         self._build_seconds = 0.0
 
@@ -106,10 +118,11 @@ class GraphRace:
             self._build_seconds = time.monotonic() - start
         return self._by_rule
 
-    def seconds(self, *, measured_ways: bool) -> float:
+    def seconds(self, budget: float, *, measured_ways: bool) -> float:
         """Estimate how long ``run`` takes, by building the graph by rule, and running it.
 
-        ``measured_ways``: algorithms of convolutions may be others by measured times.
+        ``measured_ways``: algorithms of convolutions may be others by measured times. If a share of
+        the ``budget`` isn't enough for several records of each function, fewer are measured.
         """
         executable = self.by_rule.executable
         inputs = _inputs(executable, self.symbols)
@@ -120,9 +133,11 @@ class GraphRace:
         except TilewrightError:
             return 0.0  # said when it is to be run
         ways = 2 if measured_ways else 1
-        builds = ways * _BUILDS * self._build_seconds
-        turns = (1 + ways) * _ROUNDS * 2 * max(_TURN_SECONDS, call)
-        return builds + turns + ways * 2 * _IN_PLACE * _PROFILED * call
+        # A record of each function: a graph that is built, and run in turns with the one by rule.
+        another = ways * (_BUILDS * self._build_seconds + 2 * _IN_PLACE * _PROFILED * call)
+        least = 2 * another + (1 + ways) * _ROUNDS * 2 * max(_TURN_SECONDS, call)
+        self.most = max(1, min(_BEST, 1 + int((_SHARE * budget - least) / another)))
+        return least + (self.most - 1) * another
 
     def _has_no_effects(self) -> bool:
         return all(f.is_pure for f in self.mod.functions.values() if isinstance(f, Function))
@@ -168,31 +183,24 @@ class GraphRace:
             self._say_not_measured("its calls have effects")
             return None
         by_rule = self.by_rule
-        everything = _changed(by_rule.functions, _applied(by_rule, database))
-        leaving = replace(by_rule.choice, by_rule=tuple(sorted(set(everything.values()))))
-        rules = replace(by_rule, choice=leaving)
         bases = [base for base in map(self._base, self.ways) if base is not None]
+        named = [nominees(x.functions, database, self.target, self.most) for x in bases]
+        everything = sorted({x for base, some in zip(bases, named) for x in _hashes(base, some)})
         if not everything and all(base is by_rule for base in bases):
             return None
         inputs = _inputs(by_rule.executable, self.symbols)
         if inputs is None:
             self._say_not_measured("its inputs' sizes are open")
             return None
-        ways = []
-        for base in bases:
-            tuned = _built(base.choice, _applied(base, database))
-            recorded = _changed(base.functions, tuned.functions)
-            try:
-                back = _slower_in_place(base.executable, tuned.executable, recorded, inputs, until)
-            except TilewrightError as error:
-                self._say_not_measured(str(error))
-                return None
-            if back:
-                left = tuple(sorted({recorded[name] for name in back}))
-                choice = replace(base.choice, by_rule=left)
-                tuned = _built(choice, _applied(base, database, left))
-            ways.append(replace(tuned, name=f"{base.name}, with records"))
-        return _fastest([rules, *_that_agree(rules, ways, inputs)], inputs, self.progress, until)
+        rules = replace(by_rule, choice=replace(by_rule.choice, by_rule=tuple(everything)))
+        try:
+            ways = [_tuned(base, some, inputs, until) for base, some in zip(bases, named)]
+            ways = [way for way in ways if way.executable is not by_rule.executable]
+            agreeing = _that_agree(rules, ways, inputs)
+        except TilewrightError as error:
+            self._say_not_measured(str(error))
+            return None
+        return _fastest([rules, *agreeing], inputs, self.progress, until)
 
     def _base(self, measured: bool) -> _Way | None:
         """The graph by rule, one of its ways; ``None`` if that is the other one."""
@@ -213,19 +221,59 @@ def _built(choice: GraphChoice, functions: IRModule) -> _Way:
     return _Way("by rule", choice, build(functions, choice.target, relax_pipeline=None), functions)
 
 
-def _applied(base: _Way, database: Database, leave: Collection[str] = ()) -> IRModule:
-    """Return a graph with a database's records, but for some workloads."""
-    applying = MetaScheduleApplyDatabase(database=database, target=base.choice.target, leave=leave)
-    return applying(base.functions)
+def _hashes(base: _Way, named: Iterable[str]) -> set[str]:
+    """The hashes of the workloads of functions of a graph."""
+    return {workload_hash(base.functions[name]) for name in named}
 
 
-def _changed(base: IRModule, tuned: IRModule) -> dict[str, str]:
-    """The functions that have a record: their names, and the hashes of their workloads."""
-    return {
-        name: structural_hash(normalized(function))
-        for name, function in base.functions.items()
-        if isinstance(function, PrimFunc) and tuned.functions[name] is not function
-    }
+def _tuned(
+    base: _Way,
+    named: Mapping[str, Sequence[Nominee]],
+    inputs: Mapping[str, Sequence[object]],
+    until: float,
+) -> _Way:
+    """Give each function the record that is the fastest in its place, if it is faster than by rule.
+
+    Kernels aren't timed one by one on a GPU: there each has its best record.
+
+    Raises ``RunError`` if the graph can't be run with the inputs.
+    """
+
+    def built(chosen: Mapping[str, Nominee]) -> _Way:
+        return _with_records(base, named, chosen)
+
+    def gained(way: _Way) -> dict[str, float]:
+        rounds = turns(_IN_PLACE, _FEW, until)
+        return gains(base.executable, way.executable, inputs, rounds)
+
+    if base.executable.device_kind == "cuda":
+        return built({name: some[0] for name, some in named.items()})
+    found = []
+    for place in range(max(map(len, named.values()), default=0)):
+        # One at a time: each has constants of its own.
+        some = {name: some[place] for name, some in named.items() if place < len(some)}
+        found.append(gained(built(some)))
+    chosen = served_best(named, found)
+    tuned = built(chosen)
+    # The best of several may have been lucky, so they are looked at again.
+    again = gained(tuned) if chosen else {}
+    kept = {name: item for name, item in chosen.items() if again.get(name, 0.0) >= 1.0}
+    return tuned if len(kept) == len(chosen) else built(kept)
+
+
+def _with_records(
+    base: _Way, named: Mapping[str, Sequence[Nominee]], chosen: Mapping[str, Nominee]
+) -> _Way:
+    """Build a graph some of whose functions are scheduled by records, the others by rule."""
+    records = {workload_hash(base.functions[n]): item.digest for n, item in chosen.items()}
+    by_rule = _hashes(base, named) - set(records)
+    choice = replace(
+        base.choice, by_rule=tuple(sorted(by_rule)), records=tuple(sorted(records.items()))
+    )
+    if not chosen:
+        return replace(base, choice=choice)
+    made = _built(choice, with_nominees(base.functions, chosen))
+    return replace(made, name=f"{base.name}, with records")
 
 
 def _inputs(executable: Executable, symbols: Mapping[str, int]) -> dict[str, list[Any]] | None:
@@ -242,38 +290,6 @@ def _inputs(executable: Executable, symbols: Mapping[str, int]) -> dict[str, lis
         if executable.device_kind == "cuda":
             made[name] = [tensor(item, device=_GPU) for item in made[name]]
     return made
-
-
-def _slower_in_place(
-    by_rule: Executable,
-    tuned: Executable,
-    recorded: Mapping[str, str],
-    inputs: Mapping[str, Sequence[object]],
-    until: float,
-) -> list[str]:
-    """The functions whose records take longer than the rules' schedules where the graph has them.
-
-    On a GPU none: kernels aren't timed one by one there.
-
-    Raises ``RunError`` if the graph can't be run with the inputs.
-    """
-    if by_rule.device_kind == "cuda":
-        return []
-    times: tuple[dict[str, list[float]], ...] = ({}, {})
-    for turn in _turns(_IN_PLACE, until):
-        for which in (0, 1) if turn % 2 == 0 else (1, 0):
-            executable, known = (by_rule, tuned)[which], times[which]
-            for name, values in inputs.items():
-                for row in profile(executable, name, values, repeat=1).kernels():
-                    known.setdefault(row.name, []).append(row.seconds)
-    rule_times, record_times = times
-    return [
-        name
-        for name in recorded
-        if name in rule_times
-        and len(rule_times[name]) == len(record_times.get(name, ()))
-        and gain(record_times[name], rule_times[name]) > 1.0 + _SLOWER
-    ]
 
 
 def _that_agree(
@@ -313,14 +329,6 @@ def _close(expected: object, found: object) -> bool:
     return bool((np.abs(a[known] - b[known]) <= limit).all())
 
 
-def _turns(count: int, until: float) -> Iterator[int]:
-    """Yield the numbers of turns; after ``until`` only the first few."""
-    for turn in range(count):
-        if turn >= _FEW and time.monotonic() > until:
-            return
-        yield turn
-
-
 def _fastest(
     ways: Sequence[_Way],
     inputs: Mapping[str, Sequence[object]],
@@ -329,12 +337,15 @@ def _fastest(
 ) -> GraphChoice:
     """Call the graphs in turns; the first one wins unless another is clearly faster."""
     seconds: list[list[float]] = [[] for _ in ways]
-    for turn in _turns(_ROUNDS, until):
+    for turn in turns(_ROUNDS, _FEW, until):
         order = range(len(ways)) if turn % 2 == 0 else reversed(range(len(ways)))
         for number in order:
             seconds[number].append(_turn(ways[number].executable, inputs))
     best = min(range(len(ways)), key=lambda number: median(seconds[number]))
-    if best and gain(seconds[0], seconds[best]) < 1.0 + MARGIN:
+    if best and not (
+        clearly_faster(seconds[best], seconds[0])
+        and gain(seconds[0], seconds[best]) >= 1.0 + _MARGIN
+    ):
         best = 0
     text = ", ".join(f"{way.name} {human_time(median(t))}" for way, t in zip(ways, seconds))
     progress.message(f"whole graphs: {text}; {ways[best].name} is kept")

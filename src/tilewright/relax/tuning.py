@@ -174,7 +174,8 @@ def tune_relax(
     )  # fmt: skip
     until = end
     if comparison is not None and math.isfinite(end):
-        until -= comparison.seconds(measured_ways=most > 0)
+        budget = end - time.monotonic()
+        until -= comparison.seconds(budget, measured_ways=most > 0)
 
     def part(share: float) -> float:
         """When a share of the remaining time is over."""
@@ -377,5 +378,6 @@ def _to_be_applied(
         database=database,
         target=target,
         leave=() if choice is None else choice.by_rule,
+        chosen=None if choice is None else dict(choice.records),
         adapt=adapt,
     )

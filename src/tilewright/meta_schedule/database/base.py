@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from tilewright.ir import IRModule, structural_equal
+from tilewright.ir import IRModule, structural_equal, structural_hash
 from tilewright.meta_schedule.database.adapting import adapted_schedule
 from tilewright.meta_schedule.database.graph_choice import GraphChoice
 from tilewright.meta_schedule.database.likeness import key_of
@@ -159,28 +159,54 @@ class Database:
         return None if found is None else found.schedule
 
     def query_replayed(
-        self, mod: IRModule | PrimFunc, target: Target | None = None
+        self, mod: IRModule | PrimFunc, target: Target | None = None, digest: str | None = None
     ) -> Replayed | None:
         """Return the best record that replays on a module, and its schedule, or ``None``.
 
         A record of a module that counts as equal but is another program (``"anchor-block"``) is
-        adapted to this one.
+        adapted to this one. With a ``digest``, the record that has it comes first; if it is gone, a
+        warning says so.
         """
+        return next(self.each_replayed(mod, target, digest), None)
+
+    def each_replayed(
+        self, mod: IRModule | PrimFunc, target: Target | None = None, digest: str | None = None
+    ) -> Iterator[Replayed]:
+        """Yield what ``query_replayed`` returns the first of, best first."""
         mod = normalized(mod)
-        for record in self._best_first(mod, target):
+        for record in self._digest_first(mod, target, digest):
             try:
                 own = record.workload.mod
                 if own is mod or structural_equal(own, mod, ignore_ndarray=True):
-                    return Replayed(record, record.schedule(mod))
+                    yield Replayed(record, record.schedule(mod))
+                    continue
                 adapted = adapted_schedule(record.trace, own, mod, target, record.target)
-                return Replayed(record, adapted, adapted=True)
+                yield Replayed(record, adapted, adapted=True)
             except TilewrightError as error:
                 logger.warning(
                     "a record of workload %s does not replay, it is not used: %s",
                     record.workload.hash[:12],
                     error,
                 )
-        return None
+
+    def _digest_first(
+        self, mod: IRModule, target: Target | None, digest: str | None
+    ) -> Iterator[TuningRecord]:
+        """The records of a module: the one with the digest, then the others, best first."""
+        if digest is None:
+            yield from self._best_first(mod, target)
+            return
+        found = next((x for x in self._best_first(mod, target) if x.digest == digest), None)
+        if found is None:
+            logger.warning(
+                "the record %s of workload %s, which served a graph best, is gone: the best of the "
+                "others is used",
+                digest[:12],
+                structural_hash(mod)[:12],
+            )
+        else:
+            yield found
+        yield from (x for x in self._best_first(mod, target) if x is not found)
 
     def _best_first(self, mod: IRModule, target: Target | None) -> Iterator[TuningRecord]:
         """The records of a module, best first."""

@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from pathlib import Path
 from typing import IO
 
@@ -89,15 +88,28 @@ def _taken(destination: Database, workload: Workload) -> Workload | str:
     return destination.commit_workload(mod)
 
 
-def best_of_each(database: Database, keep: int) -> Iterator[TuningRecord]:
-    """Yield the best valid records of each workload and target, at most ``keep`` of each."""
+def best_of_each(
+    database: Database, keep: int, choices: Iterable[GraphChoice] = ()
+) -> Iterator[TuningRecord]:
+    """Yield the best valid records of each workload and target, at most ``keep`` of each.
+
+    Beside these there are those that served a graph best, by the ``choices``.
+    """
+    named: dict[str, set[str]] = {}
+    for choice in choices:
+        for workload, digest in choice.records:
+            named.setdefault(workload, set()).add(digest)
     for best in database.best_records():
-        if keep == 1:
+        wanted = named.get(best.workload.hash, set()) - {best.digest}
+        if keep == 1 and not wanted:
             yield best
             continue
         every = database.get_top_k(best.workload, 2**31)
         same = (record for record in every if record.target == best.target)
-        yield from islice(best_first(same), keep)
+        for place, record in enumerate(best_first(same)):
+            if place < keep or record.digest in wanted:
+                yield record
+            wanted.discard(record.digest)
 
 
 @dataclass(frozen=True)
