@@ -17,7 +17,7 @@ from tilewright.meta_schedule.extracted_task import ExtractedTask, contexts_of
 from tilewright.meta_schedule.passes import Applied, MetaScheduleApplyDatabase
 from tilewright.meta_schedule.progress import Progress
 from tilewright.meta_schedule.resume import run_digest, whole_run
-from tilewright.meta_schedule.runner import Runner
+from tilewright.meta_schedule.runner import LocalRunner, Runner
 from tilewright.meta_schedule.search_strategy import SearchStrategy
 from tilewright.meta_schedule.size_family import SHARE, settle_sizes
 from tilewright.meta_schedule.sizes import Symbols, spread
@@ -44,6 +44,7 @@ from tilewright.relax.expr import Function
 from tilewright.relax.graph_race import GraphRace, graph_hash
 from tilewright.relax.pipeline import get_pipeline
 from tilewright.relax.transform import BindParams
+from tilewright.relax.transform.layout_free import constant_bytes
 from tilewright.support.errors import TuneError
 from tilewright.support.registry import near_matches
 from tilewright.target import Target
@@ -147,7 +148,8 @@ def tune_relax(
     of each task. ``symbols`` are the sizes, by name, that functions with symbolic ones are measured
     at; one may have several values, see ``tune_tir``. Whole graphs are compared before the search,
     with convolutions by estimate and as measured, and in the end (``race``, see ``graph_race``);
-    the database keeps what wins. It all ends after
+    the database keeps what wins. Unless a runner says otherwise, candidates for CPUs find constants
+    in as far caches as in a graph of so many bytes of them. It all ends after
     ``max_trials_global`` trials, and what follows them, or ``time_budget`` seconds. Other options
     are those of :func:`tilewright.meta_schedule.tune_tasks`.
 
@@ -165,6 +167,13 @@ def tune_relax(
     scheduler, progress = TaskScheduler.create(task_scheduler), options.get("progress")
     symbol, values = spread(symbols)
     comparison = _graph_race(mod, target, opened, values[-1], progress) if race else None
+    if isinstance(runner, LocalRunner) and Target(target).kind == "llvm":
+        lowered = (
+            to_tensor_functions(mod, target, database=MemoryDatabase())
+            if comparison is None
+            else comparison.by_rule.functions
+        )
+        runner = runner.in_graph(constant_bytes(lowered))
     settings = {**options, "strategy": strategy, "space": space, "scheduler": scheduler}
     settings.pop("progress", None)
     digest = run_digest(

@@ -53,7 +53,7 @@ from tilewright.runtime.threads import (
     set_thread_affinity,
     thread_affinity,
 )
-from tilewright.runtime.timing import TimingResult, flush_cache, measure
+from tilewright.runtime.timing import TimingResult, fetch, flush_cache, measure
 
 __all__ = [
     "BaseModule",
@@ -87,6 +87,7 @@ __all__ = [
     "dtype_name",
     "empty",
     "enabled",
+    "fetch",
     "flush_cache",
     "from_dlpack",
     "from_numpy",

@@ -21,6 +21,9 @@ from tilewright.support.interference import SLACK
 from tilewright.support.registry import Registry
 from tilewright.target import Target
 
+# How many calls are timed that find constants in far caches.
+_COLD_CALLS = 7
+
 # With which probability a time lies in the interval that is given for it.
 CONFIDENCE = 0.95
 
@@ -34,9 +37,10 @@ class EvaluatorConfig:
     for a candidate that is far from the best known time, and if its first calls all take more than
     ``race_factor`` times that it isn't measured further. With ``flush_cache_bytes`` caches are
     flushed before each value, which is a single call; ``enable_cpu_cache_flush`` does so with
-    twice the host's caches. If the values differ by more than
-    ``max_spread`` (relative), as many are added, up to ``retries`` times. While other programs
-    disturb the cores (``support.interference``) measurements are repeated for up to
+    twice the host's caches. With ``cold_constants`` what isn't constant is read after that: a graph
+    has just computed it, while the constants of all other functions have passed by. If the values
+    differ by more than ``max_spread`` (relative), as many are added, up to ``retries`` times. While
+    other programs disturb the cores (``support.interference``) measurements are repeated for up to
     ``patience_ms`` per candidate, less where that hasn't helped lately.
 
     Without ``verify`` candidates aren't checked: whatever computes something else the faster wins.
@@ -48,6 +52,7 @@ class EvaluatorConfig:
     min_repeat_ms: float = 100
     enable_cpu_cache_flush: bool = False
     flush_cache_bytes: int = 0
+    cold_constants: bool = False
     race_factor: float = 1.5
     max_spread: float = 0.2
     retries: int = 1
@@ -62,6 +67,20 @@ class EvaluatorConfig:
             flushed = 2 * max(host.l2_bytes, host.l3_bytes)
             object.__setattr__(self, "flush_cache_bytes", flushed)
 
+    def in_graph(self, constant_bytes: int) -> EvaluatorConfig:
+        """Return how functions of a graph with so many bytes of constants are timed.
+
+        These pass through the caches between two calls of a function, and as many bytes of what is
+        computed; caches don't forget in order, either. Only single calls tell about that, so more
+        of them are timed.
+        """
+        if self.flush_cache_bytes or not constant_bytes:
+            return self
+        flushed = 2 * min(constant_bytes, Target("native").l3_bytes)
+        return replace(
+            self, number=1, repeat=_COLD_CALLS, flush_cache_bytes=flushed, cold_constants=True
+        )
+
 
 TUNING = EvaluatorConfig(number=1, repeat=3, min_repeat_ms=5.0)
 """How candidates are timed unless somebody says otherwise: many, each for a short time."""
@@ -74,7 +93,8 @@ class Reference:
     ``seed`` determines the inputs. ``traits`` say which of them may hold any values, and how large
     differences may be, relative to the largest expected value; ``tolerance`` overrides the latter.
     Without traits only random inputs are tried. A candidate that has no such program is its own:
-    it is ``alone``, so it is timed and isn't checked.
+    it is ``alone``, so it is timed and isn't checked. ``constants`` are the positions of arguments
+    that never change.
     """
 
     key: str
@@ -84,6 +104,7 @@ class Reference:
     tolerance: float | None = None
     traits: Traits = None  # type: ignore[assignment]  # set below
     alone: bool = False
+    constants: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
         if self.traits is None:

@@ -96,6 +96,24 @@ class LocalRunner(Runner):
         if candidates_per_worker < 1 or (memory_bytes is not None and memory_bytes < 1):
             raise TuneError("LocalRunner needs positive memory_bytes and candidates_per_worker")
 
+    def in_graph(self, constant_bytes: int) -> LocalRunner:
+        """Return a runner for functions of a graph with so many bytes of constants.
+
+        It is this one if somebody said how candidates are timed, or a class of one's own.
+        """
+        config = self.evaluator_config
+        if type(self) is not LocalRunner or config != replace(TUNING, verify=config.verify):
+            return self
+        return LocalRunner(
+            self.timeout_sec,
+            config.in_graph(constant_bytes),
+            self.cooldown_sec,
+            reference_timeout_sec=self.reference_timeout_sec,
+            num_threads=self.num_threads,
+            memory_bytes=self.memory_bytes,
+            candidates_per_worker=self.candidates_per_worker,
+        )
+
     def settings(self) -> str:
         """Return how it checks and measures."""
         how = (self.evaluator_config, self.timeout_sec, self.num_threads)

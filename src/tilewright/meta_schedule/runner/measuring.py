@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from tilewright.meta_schedule.runner.base import EvaluatorConfig
 from tilewright.meta_schedule.times import is_steady
-from tilewright.runtime import measure
+from tilewright.runtime import Tensor, fetch, flush_cache, measure
 from tilewright.support.interference import SLACK, Watch
 
 # A candidate that is to be given up as slow gets so many calls or so much time before.
@@ -51,6 +51,14 @@ class Patience:
         self.share = min(1.0, 2 * self.share) if helped else max(_LEAST_SHARE, self.share / 2)
 
 
+def cool(arguments: Sequence[object], constants: Collection[int], config: EvaluatorConfig) -> None:
+    """Flush caches; read what isn't constant where only constants are to be cold."""
+    flush_cache(config.flush_cache_bytes)
+    for place, argument in enumerate(arguments) if config.cold_constants else ():
+        if place not in constants and isinstance(argument, Tensor):
+            fetch(argument.numpy())
+
+
 class Stopwatch:
     """Times functions of one process; ``watch`` tells whether the cores are disturbed."""
 
@@ -64,11 +72,15 @@ class Stopwatch:
         arguments: Sequence[object],
         best: float | None,
         config: EvaluatorConfig,
+        constants: Collection[int] = (),
     ) -> Timing:
-        """Call a function until its time is known as well as it has to be."""
+        """Call a function until its time is known as well as it has to be.
+
+        ``constants`` are the positions of arguments that never change.
+        """
         function(*arguments)
         waiting = _Waiting(self.watch, 1e-3 * config.patience_ms * self.patience.share)
-        timing = self._time(function, arguments, best, config, waiting)
+        timing = self._time(function, arguments, best, config, waiting, constants)
         if waiting.helped is not None:
             self.patience.learn(waiting.helped)
         return timing
@@ -80,6 +92,7 @@ class Stopwatch:
         best: float | None,
         config: EvaluatorConfig,
         waiting: _Waiting,
+        constants: Collection[int],
     ) -> Timing:
         if best is not None:
             limit = config.race_factor * best
@@ -94,7 +107,7 @@ class Stopwatch:
         attempts = 1 + config.retries
         while attempts:
             self.watch.begin()
-            values = _values(function, arguments, best, config)
+            values = _values(function, arguments, best, config, constants)
             if waiting.undisturbed():
                 kept += values
                 if is_steady(kept, config.max_spread):
@@ -155,14 +168,23 @@ def _fastest_call(function: Function, arguments: Sequence[object], limit: float)
 
 
 def _values(
-    function: Function, arguments: Sequence[object], best: float | None, config: EvaluatorConfig
+    function: Function,
+    arguments: Sequence[object],
+    best: float | None,
+    config: EvaluatorConfig,
+    constants: Collection[int],
 ) -> tuple[float, ...]:
     """Return one value of a candidate that is far from the best, else ``config.repeat``."""
+    flushed = config.flush_cache_bytes > 0
+
+    def before(*arguments: object) -> None:
+        cool(arguments, constants, config)
 
     def some(number: int, repeat: int) -> tuple[tuple[float, ...], int]:
         found = measure(
             function, arguments, number=number, repeat=repeat, warmup=0,
-            min_repeat_ms=config.min_repeat_ms, flush_cache_bytes=config.flush_cache_bytes,
+            min_repeat_ms=0.0 if flushed else config.min_repeat_ms,
+            before=before if flushed else None,
         )  # fmt: skip
         return found.results, found.number
 

@@ -12,7 +12,7 @@ import pickle
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from statistics import median_high
 from typing import Any, BinaryIO
@@ -20,11 +20,11 @@ from typing import Any, BinaryIO
 from tilewright.meta_schedule.packing import PackedOperand
 from tilewright.meta_schedule.runner.answers import LENGTH, Answer, encoded
 from tilewright.meta_schedule.runner.base import EvaluatorConfig, RunnerResult
-from tilewright.meta_schedule.runner.measuring import Stopwatch
+from tilewright.meta_schedule.runner.measuring import Stopwatch, cool
 from tilewright.meta_schedule.runner.on_device import burst, is_for_gpu, placed, time_on_device
 from tilewright.meta_schedule.runner.verification import Checked, Task, entry, replaced
 from tilewright.meta_schedule.times import is_steady
-from tilewright.runtime import Module, Tensor, flush_cache, set_num_threads, tensor
+from tilewright.runtime import Module, Tensor, set_num_threads, tensor
 from tilewright.support.limits import limit_memory
 
 # One whose first call takes so many times the best known time is checked with the first kind of
@@ -70,7 +70,7 @@ def evaluate(
         if is_for_gpu(module):
             timing = time_on_device(function, placed(arguments), best, config)
         else:
-            timing = _STOPWATCH.time(function, arguments, best, config)
+            timing = _STOPWATCH.time(function, arguments, best, config, task.reference.constants)
     except Exception as error:  # as above
         return RunnerResult(None, f"{type(error).__name__}: {error}", "run")
     if best is not None and checked.seconds > slow and min(timing.seconds) <= best:
@@ -101,7 +101,6 @@ def race(
     checked = [_checked(*item) for item in entries]
     functions = [entry(module).ffi for module, *_ in entries]
     on_gpu = any(is_for_gpu(module) for module, *_ in entries)
-    timed = burst if on_gpu else _burst
     seconds: list[list[float]] = [[] for _ in entries]
     watch, patience = _STOPWATCH.watch, _STOPWATCH.patience
     allowed = left = 1e-3 * config.patience_ms * len(entries) * patience.share
@@ -122,7 +121,12 @@ def race(
             while True:
                 start = time.perf_counter()
                 watch.begin()
-                found = timed(functions[number], sittings[-1][number], lasting, config)
+                arguments = sittings[-1][number]
+                if on_gpu:
+                    found = burst(functions[number], arguments, lasting, config)
+                else:
+                    constants = tasks[number].reference.constants
+                    found = _burst(functions[number], arguments, lasting, config, constants)
                 # Whoever disturbs the cores of the CPU doesn't disturb the device.
                 if on_gpu or watch.undisturbed() or left <= 0.0:
                     break
@@ -183,14 +187,18 @@ def _checked(
 
 
 def _burst(
-    function: Any, arguments: list[Any], milliseconds: float, config: EvaluatorConfig
+    function: Any,
+    arguments: list[Any],
+    milliseconds: float,
+    config: EvaluatorConfig,
+    constants: Collection[int],
 ) -> float:
     """Return the mean seconds of calls for about ``milliseconds``, after some warm-up calls.
 
     With flushed caches those of one call.
     """
     if config.flush_cache_bytes:
-        flush_cache(config.flush_cache_bytes)
+        cool(arguments, constants, config)
         start = time.perf_counter()
         function(*arguments)
         return time.perf_counter() - start

@@ -43,6 +43,7 @@ from tilewright.meta_schedule.tuning_session import TuningSession
 from tilewright.support.collector import few_collections
 from tilewright.support.errors import TilewrightError, TuneError
 from tilewright.support.registry import Registry
+from tilewright.tir.attrs import LAYOUT_FREE
 
 logger = logging.getLogger("tilewright.meta_schedule")
 
@@ -540,7 +541,10 @@ def make_reference(context: TuneContext, builder: Builder) -> Reference:
             f"{built.error}"
         )
     traits = traits_of(context.mod["main"], context.args_info)
-    return Reference(context.hash, built.module, context.args_info, traits=traits)
+    constants = frozenset(context.mod["main"].attrs.get(LAYOUT_FREE, ()))
+    return Reference(
+        context.hash, built.module, context.args_info, traits=traits, constants=constants
+    )
 
 
 TaskScheduler.TaskSchedulerType = TaskScheduler | Literal["gradient", "round-robin"]

@@ -94,6 +94,17 @@ class AttachAttrLayoutFreeBuffers(Pass):
         return mod.map_functions(annotate, PrimFunc)
 
 
+def constant_bytes(mod: IRModule) -> int:
+    """Return how many bytes the constants have that the graphs of a module pass to functions."""
+    found = {
+        arg.value: arg.value.nbytes
+        for _, args in _calls(mod)
+        for arg in args
+        if isinstance(arg, Constant)
+    }
+    return sum(found.values())
+
+
 class AttachConstantBytes(Pass):
     """Tell tensor functions with constants how many bytes all constants of their graphs have.
 
@@ -103,13 +114,7 @@ class AttachConstantBytes(Pass):
 
     def transform(self, mod: IRModule) -> IRModule:
         """Annotate the functions that are still to be scheduled."""
-        found = {
-            arg.value: arg.value.nbytes
-            for _, args in _calls(mod)
-            for arg in args
-            if isinstance(arg, Constant)
-        }
-        size = sum(found.values())
+        size = constant_bytes(mod)
 
         def annotate(_: str, func: PrimFunc) -> PrimFunc:
             if not func.attrs.get(LAYOUT_FREE) or func.attrs.get(IS_SCHEDULED):

@@ -1,0 +1,121 @@
+"""Functions of graphs are timed with their constants in far caches, and nothing else there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.relax.helpers import graph, random
+from tests.relax.helpers import tensor as sized
+from tilewright import relax
+from tilewright.ir import IRModule
+from tilewright.meta_schedule.database import MemoryDatabase
+from tilewright.meta_schedule.runner import EvaluatorConfig, LocalRunner, measuring, worker
+from tilewright.meta_schedule.runner.base import TUNING
+from tilewright.meta_schedule.runner.measuring import Stopwatch, cool
+from tilewright.relax import op, tuning
+from tilewright.relax.tuning import tune_relax
+from tilewright.runtime import fetch, tensor
+from tilewright.target import Target
+
+TARGET = Target("native").with_options(num_cores=1)
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """What happens to caches: a number of bytes that are flushed, or an array that is read."""
+    made = list[object]()
+    monkeypatch.setattr(measuring, "flush_cache", made.append)
+    monkeypatch.setattr(measuring, "fetch", lambda array: made.append(float(array.flat[0])))
+    return made
+
+
+def arguments() -> list[Any]:
+    return [tensor(np.full(3, float(n), "float32")) for n in range(3)] + [7]
+
+
+def test_only_what_is_constant_stays_cold(seen: list[object]) -> None:
+    config = EvaluatorConfig(flush_cache_bytes=100, cold_constants=True)
+    cool(arguments(), {1}, config)
+    assert seen == [100, 0.0, 2.0]
+
+
+def test_without_constants_all_is_cold_if_somebody_says_so(seen: list[object]) -> None:
+    cool(arguments(), {1}, EvaluatorConfig(flush_cache_bytes=100))
+    assert seen == [100]
+
+
+def test_each_call_that_is_timed_finds_cold_constants(seen: list[object]) -> None:
+    config = replace(TUNING.in_graph(1 << 20), patience_ms=0.0, retries=0)
+
+    def function(*_: object) -> None:
+        seen.append("call")
+
+    timing = Stopwatch().time(function, arguments(), None, config, {0, 1})
+    assert len(timing.seconds) == config.repeat
+    timed = ["flush", 2.0, "call"]
+    told = ["flush" if item == 2 << 20 else item for item in seen]
+    assert told[0] == "call"  # to warm up
+    assert told[1 : 1 + 3 * config.repeat] == timed * config.repeat
+
+
+def test_in_a_race_too(seen: list[object]) -> None:
+    config = TUNING.in_graph(1 << 20)
+    worker._burst(lambda *_: seen.append("call"), arguments(), 5.0, config, {2})
+    assert seen == [2 << 20, 0.0, 1.0, "call"]
+
+
+def test_twice_as_many_bytes_pass_by_as_the_constants_of_the_graph_have() -> None:
+    config = TUNING.in_graph(3 << 20)
+    assert config.cold_constants and config.flush_cache_bytes == 6 << 20 and config.number == 1
+    most = Target("native").l3_bytes
+    assert TUNING.in_graph(most + 1).flush_cache_bytes == 2 * most
+    assert TUNING.in_graph(0) is TUNING
+    flushed = replace(TUNING, flush_cache_bytes=5)
+    assert flushed.in_graph(3 << 20) is flushed
+
+
+def test_who_says_how_to_measure_is_obeyed() -> None:
+    class Own(LocalRunner):
+        pass
+
+    for runner in (Own(), LocalRunner(evaluator_config=EvaluatorConfig(repeat=2))):
+        assert runner.in_graph(1 << 20) is runner
+    runner = LocalRunner(12.0, replace(TUNING, verify=False), 0.5, candidates_per_worker=3)
+    made = runner.in_graph(1 << 20)
+    assert made.evaluator_config == replace(TUNING, verify=False).in_graph(1 << 20)
+    assert (made.timeout_sec, made.cooldown_sec, made.candidates_per_worker) == (12.0, 0.5, 3)
+    assert made.settings() != runner.settings()
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3, 5), (1000,)])
+@pytest.mark.parametrize("dtype", ["float32", "int8", "float64", "bool"])
+def test_any_array_is_read(shape: tuple[int, ...], dtype: str) -> None:
+    fetch(np.ones(shape, dtype))
+
+
+def product(constant: bool) -> IRModule:
+    w = random(8, 8, seed=1)
+    if constant:
+        return graph(lambda x: op.matmul(x, relax.const(w)), sized((4, 8)))
+    return graph(lambda x, y: op.matmul(x, y), sized((4, 8)), sized((8, 8)))
+
+
+@pytest.mark.parametrize("race", [True, False])
+@pytest.mark.parametrize("constant, flushed", [(True, 2 * 4 * 8 * 8), (False, 0)])
+def test_tuning_a_model_measures_so(
+    constant: bool, flushed: int, race: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = list[LocalRunner]()
+
+    def tune_tasks(*_: object, runner: LocalRunner, **options: object) -> None:
+        given.append(runner)
+
+    monkeypatch.setattr(tuning, "tune_tasks", tune_tasks)
+    tune_relax(product(constant), None, TARGET, None, 4, database=MemoryDatabase(), race=race)
+    (runner,) = given
+    assert runner.evaluator_config.flush_cache_bytes == flushed
+    assert runner.evaluator_config.cold_constants == constant
