@@ -9,7 +9,7 @@ import numpy as np
 from fake_cuda_state import EncodedMap, FakeDriver, Kernel, Refused, Stream
 
 from tilewright.codegen.cuda.tensor_maps import tensor_maps
-from tilewright.tir.transform import CALLING_CONV
+from tilewright.tir.transform import CALLING_CONV, cluster_shape, launch_extents
 
 # Functions, with the kinds of what they take.
 CALLS = {
@@ -203,6 +203,9 @@ class Functions:
 
     def cuFuncSetAttribute(self, function: int, attribute: int, value: int) -> None:
         kernel: Kernel = self.d.handles[function]
+        if attribute == 14:
+            kernel.large_clusters = bool(value)
+            return
         if attribute != 8 or value > self.d.attributes[kernel.device][97]:
             raise Refused(1)
         kernel.shared = value
@@ -216,6 +219,8 @@ class Functions:
             raise Refused(self.d.lost)
         if min(sizes) < 1 or np.prod(sizes[3:]) > 1024 or shared > max(kernel.shared, 49152):
             raise Refused(1)
+        if np.prod(cluster_shape(launch_extents(kernel.func))) > 8 and not kernel.large_clusters:
+            raise Refused(912)
         values: list[Any] = []
         for index, var in enumerate(kernel.func.params):
             place = ctypes.c_void_p.from_address(params + 8 * index).value or 0

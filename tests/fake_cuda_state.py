@@ -20,7 +20,7 @@ from tilewright.ir import IRModule, as_expr, as_int, substitute
 from tilewright.support.errors import RunError
 from tilewright.tir import PrimFunc
 from tilewright.tir.interpreter import compile_function
-from tilewright.tir.transform import launch_extents
+from tilewright.tir.transform import cluster_shape, launch_extents
 
 # Attributes of devices, by the numbers of cuda.h.
 ATTRIBUTES = {
@@ -78,6 +78,7 @@ class Kernel:
     func: PrimFunc
     mod: IRModule
     shared: int = _STATIC_SHARED
+    large_clusters: bool = False
 
 
 @dataclass
@@ -249,7 +250,9 @@ class FakeDriver:
 
         extents = {tag: number(extent) for tag, extent in launch_extents(func).items()}
         wanted = tuple(
-            extents.get(f"{what}.{axis}", 1) for what in ("blockIdx", "threadIdx") for axis in "xyz"
+            extents.get(f"{what}.{axis}", 1) * (cluster if what == "blockIdx" else 1)
+            for what in ("blockIdx", "threadIdx")
+            for axis, cluster in zip("xyz", cluster_shape(launch_extents(func)))
         )
         assert sizes == wanted, f"{kernel.name} is launched with {sizes}, not {wanted}"
         arguments: list[Any] = []

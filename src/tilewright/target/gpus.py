@@ -24,6 +24,8 @@ class GPUArch:
     ``shared_per_block`` is what a kernel may ask for beyond the 48 KB that need no asking, in
     bytes; ``tensor_cores`` is their generation; ``fp32_lanes`` are multiply-adds of float32 and
     ``tensor_flops`` operations on float16 that a processor does per clock.
+    ``cluster_blocks`` are blocks that may run together and access each other's shared memory, at
+    most; 1 if there are no clusters.
     """
 
     capability: int
@@ -39,6 +41,7 @@ class GPUArch:
     max_threads: int = 1024
     registers_per_sm: int = 65536
     registers_per_thread: int = 255
+    cluster_blocks: int = 1
 
 
 GENERIC = GPUArch(0, 1024, 16, 64 * KIB, 32 * KIB, 0, 64, 0)
@@ -56,8 +59,20 @@ _ROWS = (
     (103, 2048, 32, 228, 227, 5, 128, 8192),
     (120, 1536, 24, 100, 99, 5, 128, 1024),
 )
+_CLUSTER_BLOCKS = {90: 16, 100: 16, 103: 16, 120: 8}
+PORTABLE_CLUSTER = 8
+"""Blocks that a cluster may have on all GPUs with clusters; of more, a launch must be told."""
 ARCHITECTURES: dict[int, GPUArch] = {
-    row[0]: GPUArch(row[0], row[1], row[2], row[3] * KIB, row[4] * KIB, *row[5:]) for row in _ROWS
+    row[0]: GPUArch(
+        row[0],
+        row[1],
+        row[2],
+        row[3] * KIB,
+        row[4] * KIB,
+        *row[5:],
+        cluster_blocks=_CLUSTER_BLOCKS.get(row[0], 1),
+    )
+    for row in _ROWS
 }
 """By compute capability: 86 is 8.6."""
 

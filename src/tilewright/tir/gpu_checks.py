@@ -294,6 +294,29 @@ def _tensor_copy(call: Call, operands: Operands) -> None:
     _expect(not swizzle or row <= swizzle, op, f"a row is up to {swizzle} bytes", row)
 
 
+def _distributed(op: str) -> Callable[[Operands], None]:
+    """An element of another block's shared memory."""
+
+    def check(operands: Operands) -> None:
+        remote, own = ("target", None) if op == "ptx_st_shared_cluster" else ("source", "target")
+        _scope(op, operands, remote, "shared")
+        tile = tile_at(operands[remote], op)
+        _expect(elements(tile) == 1, op, f"{remote} is one element", tile.along)
+        dtype = tile.along.buffer.dtype
+        bits = dtypes.bits_of(dtype) * dtypes.lanes_of(dtype)
+        _expect(bits in (8, 16, 32, 64), op, f"{remote} has 8, 16, 32 or 64 bits", dtype)
+        if own is None:
+            found = operands["value"].dtype
+        else:
+            _scope(op, operands, own, "local")
+            target = tile_at(operands[own], op)
+            _expect(elements(target) == 1, op, f"{own} is one element", target.along)
+            found = target.along.buffer.dtype
+        _expect(found == dtype, op, f"what it moves is {dtype}", found)
+
+    return check
+
+
 def _registers(operands: Operands) -> None:
     count = number_operand(operands, "count")
     number_operand(operands, "increase")
@@ -334,5 +357,7 @@ _CHECKS: dict[str, Callable[[Operands], None]] = {
     "ptx_wgmma_wait_group": _wait_group,
     "mma_store": _mma_store,
     "ptx_setmaxnreg": _registers,
+    "ptx_st_shared_cluster": _distributed("ptx_st_shared_cluster"),
+    "ptx_ld_shared_cluster": _distributed("ptx_ld_shared_cluster"),
     **{name: _barrier(name) for name in BARRIER_OPS if name != "ptx_fence_barrier_init"},
 }

@@ -135,7 +135,10 @@ _BARRIER_OPS = _table(
         "ptx_init_barrier_thread_count", "barrier:w count",
         "a barrier in shared memory (one uint64) waits for count arrivals in each of its phases",
     ),
-    ("ptx_arrive_barrier", "barrier:rw", "arrives"),
+    (
+        "ptx_arrive_barrier", "barrier:rw cta?",
+        "arrives; at the same barrier of block number cta of the cluster, if that is given",
+    ),
     (
         "ptx_arrive_barrier_expect_tx", "barrier:rw bytes",
         "arrives; the phase also waits until copies have brought so many bytes",
@@ -156,19 +159,43 @@ _BARRIER_OPS = _table(
     ),
     synchronises=True,
 )  # fmt: skip
+# Blocks of a cluster are numbered with clusterCtaIdx.x fastest, then y, then z.
+_CLUSTER_OPS = _table(
+    THREAD,
+    (
+        "ptx_barrier_cluster_arrive", "",
+        "arrives at the barrier of the cluster, for which all threads of its blocks arrive in turn",
+    ),
+    ("ptx_barrier_cluster_wait", "", "waits until all threads of the cluster have arrived"),
+    (
+        "ptx_st_shared_cluster", "target:w value cta",
+        "stores a value to the element of shared memory that block number cta of the cluster has "
+        "where this block has target",
+    ),
+    (
+        "ptx_ld_shared_cluster", "target:w source:r cta",
+        "loads the element that block number cta of the cluster has where this block has source "
+        "into an element of the thread's own",
+    ),
+    synchronises=True,
+)  # fmt: skip
+CLUSTER_OPS = frozenset(item.name for item in _CLUSTER_OPS)
+"""What reaches other blocks of a cluster, and nothing else."""
 TENSOR_RANK = 5
 """Dimensions of a tensor map, at most."""
 _TENSOR_COPY = _table(
     THREAD,
     (
         "ptx_cp_async_bulk_tensor",
-        "target:w source:r barrier:rw? swizzle "
+        "target:w source:r barrier:rw? swizzle mask "
         + " ".join(f"size{n}? stride{n}? box{n}? at{n}?" for n in range(TENSOR_RANK)),
         "one thread starts a copy of a box of a tensor in global memory, which begins at source, "
         "to neighbouring elements of shared memory, and tells the barrier when it has arrived; for "
         "each dimension, the outermost first: its size, the elements from one to the next, those "
         "of the box and where it begins; zeros stand for what lies outside of the tensor; rows of "
-        "swizzle bytes (0: none) are permuted as by permuted_layout",
+        "swizzle bytes (0: none) are permuted as by permuted_layout; of the cluster all blocks get "
+        "it whose bits are set in mask, at the same place of their memory, and their barriers are "
+        "told (0: this block alone)",
     ),
 )  # fmt: skip
 _REGISTER_OPS = _table(
@@ -196,6 +223,7 @@ GPU_OPS: dict[str, GpuOp] = {
         *_THREAD_OPS,
         *_PRODUCT_OPS,
         *_BARRIER_OPS,
+        *_CLUSTER_OPS,
         *_TENSOR_COPY,
         *_REGISTER_OPS,
         *_GROUP_OPS,

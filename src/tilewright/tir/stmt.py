@@ -46,6 +46,7 @@ from tilewright.tir.axes import IterVar as IterVar
 from tilewright.tir.axes import check_one_of
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
 from tilewright.tir.match_buffer import MatchBufferRegion as MatchBufferRegion
+from tilewright.tir.thread_scope import CLUSTER
 
 SERIAL = "serial"
 PARALLEL = "parallel"
@@ -55,10 +56,11 @@ THREAD_BINDING = "thread_binding"
 FOR_KINDS = (SERIAL, PARALLEL, VECTORIZED, UNROLLED, THREAD_BINDING)
 VTHREAD = "vthread"
 THREAD_TAGS = (
-    *(f"{group}.{axis}" for group in ("blockIdx", "threadIdx", VTHREAD) for axis in "xyz"),
+    *(f"{group}.{axis}" for group in ("blockIdx", CLUSTER, "threadIdx", VTHREAD) for axis in "xyz"),
     VTHREAD,
 )
-"""What a thread-bound loop may number: blocks, threads, virtual threads."""
+"""What a thread-bound loop may number: blocks (or clusters of them), the blocks of a cluster,
+threads, virtual threads."""
 
 
 class Stmt(Node):

@@ -2,14 +2,30 @@
 
 Threads of one block share memory of scope ``shared`` and meet at barriers, those of a warp share
 memory of scope ``warp``; memory of scope ``local`` belongs to one thread.
+
+Blocks may form clusters (sm_90), whose blocks run together: in a kernel with a loop on
+``clusterCtaIdx``, loops on ``blockIdx`` number clusters, and it their blocks, so that both together
+are the grid. Each block has shared memory of its own all the same; what reaches into that of
+another one are operators that say so (``tir/gpu_ops.py``).
 """
 
 from __future__ import annotations
 
+CLUSTER = "clusterCtaIdx"
+"""The group of tags that number the blocks of a cluster."""
+CLUSTER_TAGS = tuple(f"{CLUSTER}.{axis}" for axis in "xyz")
+LARGEST_CLUSTER = 16
+"""Blocks of a cluster, at most, on any GPU."""
+
 
 def is_block_tag(tag: str | None) -> bool:
-    """Whether a thread tag numbers blocks."""
-    return tag is not None and tag.startswith("blockIdx")
+    """Whether a thread tag numbers blocks, of the grid or of a cluster."""
+    return tag is not None and tag.startswith(("blockIdx", CLUSTER))
+
+
+def is_cluster_tag(tag: str | None) -> bool:
+    """Whether a thread tag numbers the blocks of a cluster."""
+    return tag is not None and tag.startswith(CLUSTER)
 
 
 def is_vthread(tag: str | None) -> bool:

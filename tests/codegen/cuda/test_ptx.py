@@ -28,7 +28,7 @@ pytest.importorskip("cuda.bindings.nvrtc")
 from tilewright.codegen.cuda.nvrtc import Resources, compile_text
 
 _SINCE = (
-    (r"mma_.*_(e4m3|e5m2)_", 89), (r"stmatrix|wgmma|.*barrier|cp_async_bulk", 90),
+    (r"mma_.*_(e4m3|e5m2)_", 89), (r"stmatrix|wgmma|.*barrier|cp_async_bulk|.*_cluster", 90),
     (r"mma_m16n8k8_fp16", 75),
     (r"mma_m8n8k16", 75), (r"ldmatrix", 75), (r"wmma_.*_(bf16|tf32)", 80), (r"wmma_.*k8_", 80),
     (r"wmma_", 75), (r"", 80),

@@ -34,7 +34,7 @@ def main(a: T.handle, b: T.handle):
                     T.evaluate(T.ptx_arrive_barrier_expect_tx(T.address_of(full[0]), 4096))
                     T.evaluate(T.ptx_cp_async_bulk_tensor(
                         T.tile_of(S[T.Ramp(0, 64, 32)], S[0:64]), T.address_of(A[0, 0]),
-                        T.address_of(full[0]), 0, n, 72, 32, n - 20, 72, 1, 64, 40))
+                        T.address_of(full[0]), 0, 0, n, 72, 32, n - 20, 72, 1, 64, 40))
                 T.evaluate(T.ptx_wait_barrier(T.address_of(full[0]), 0))
                 for i in range(32):
                     B[i, tx] = S[i * 64 + tx] * T.float16(2)
@@ -81,10 +81,10 @@ def test_maps_are_parameters_that_stay_where_they_are() -> None:
         ("0, n, 72, 32, n - 20", "0, n, 73, 32, n - 20", "rows begin at multiples of 16 bytes"),
         ("n, 72, 32, n - 20", "n, 72, 300, n - 20", "a box has 1 to 256 elements"),
         ("72, 1, 64, 40", "72, 2, 64, 40", "rows are contiguous"),
-        ("0, n, 72, 32", "48, n, 72, 32", "swizzle is 0, 32, 64 or 128"),
-        ("0, n, 72, 32", "64, n, 72, 32", "a row is up to 64 bytes"),
+        ("0, 0, n, 72, 32", "48, 0, n, 72, 32", "swizzle is 0, 32, 64 or 128"),
+        ("0, 0, n, 72, 32", "64, 0, n, 72, 32", "a row is up to 64 bytes"),
         ("n - 20, 72, 1, 64, 40", "n - 20, 72, 1, 63, 40", "target is 2016 elements"),
-        ("T.address_of(full[0]), 0, n, 72", "0, 0, n, 72", "has no barrier"),
+        ("T.address_of(full[0]), 0, 0, n, 72", "0, 0, 0, n, 72", "has no barrier"),
     ],
 )  # fmt: skip
 def test_calls_that_mean_nothing_are_refused(old: str, new: str, message: str) -> None:

@@ -249,7 +249,7 @@ class FunctionEmitter(MemoryEmitter):
 
     def thread_loop(self, node: For) -> None:
         """A loop over the threads that run the kernel: each of them has its index."""
-        index = self.dialect.indices.get(node.thread or "")
+        index = self.thread_index(node.thread or "")
         if index is None:
             raise CodegenError(
                 f"loop {node.loop_var.name!r} is bound to {node.thread}, which "
@@ -265,6 +265,10 @@ class FunctionEmitter(MemoryEmitter):
             node.loop_var, Range.from_min_extent(node.min, node.extent), override=True
         )
         self.visit(node.body)
+
+    def thread_index(self, tag: str) -> str | None:
+        """The text that numbers threads or blocks of a tag; ``None`` if there is none."""
+        return self.dialect.indices.get(tag)
 
     # ---- memory
 

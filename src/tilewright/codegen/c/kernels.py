@@ -180,7 +180,12 @@ class KernelEmitter(FunctionEmitter):
         head = self.dialect.kernel.format(threads=threads, bounds=bounds, **axes)
         lines = ",\n    ".join(params)
         break_ = "\n    " if len(params) > 1 else ""
+        head = f"{head} {self.attributes()}".rstrip()
         return "\n".join([f"{head} {self.name}({break_}{lines}) {{", *self.lines, "}"])
+
+    def attributes(self) -> str:
+        """Return what else the head of the kernel says."""
+        return ""
 
     def tensor_maps(self) -> tuple[TensorMap, ...]:
         """Return the descriptions of tensors that the kernel takes."""

@@ -17,6 +17,7 @@ from tilewright.codegen.cuda.ptx import PTX, PTX_HELPERS
 from tilewright.ir import Call, as_int, dtypes
 from tilewright.support.errors import CodegenError
 from tilewright.target import Target
+from tilewright.tir.thread_scope import CLUSTER_TAGS, LARGEST_CLUSTER
 
 TYPES = {
     "int8_t": "signed char",
@@ -57,6 +58,8 @@ _BITS = {
 INDICES = {
     f"{group}.{axis}": f"{group}.{axis}" for group in ("blockIdx", "threadIdx") for axis in "xyz"
 }
+#: In a kernel with clusters, see ``CudaEmitter.thread_index``.
+CLUSTER_INDICES = {tag: f"blockIdx.{tag[-1]}" for tag in CLUSTER_TAGS}
 # The most that any NVIDIA GPU has; a launch with more is refused by the driver.
 _LIMITS = {
     "blockIdx.x": 2**31 - 1,
@@ -65,6 +68,7 @@ _LIMITS = {
     "threadIdx.x": 1024,
     "threadIdx.y": 1024,
     "threadIdx.z": 64,
+    **dict.fromkeys(CLUSTER_TAGS, LARGEST_CLUSTER),
 }
 _CAST_PAIRS = (("float8_e4m3fn", "float16"), ("float8_e5m2", "float16"))
 
@@ -91,7 +95,7 @@ def cuda_dialect(capability: int, fast_math: bool = False) -> Dialect:
         shared="__shared__ __align__({align})",
         dynamic_shared="extern __shared__ __align__(1024) unsigned char {name}[];",
         align="__attribute__((aligned({align})))",
-        indices=INDICES,
+        indices={**INDICES, **CLUSTER_INDICES},
         barriers={"shared": "__syncthreads();", "warp": "__syncwarp();"},
         fail="__trap();",
         packed=frozenset(("float16", "bfloat16") if capability >= 80 else ("float16",)),

@@ -16,9 +16,11 @@ from tilewright.codegen.c.text import Text
 from tilewright.codegen.cuda.dialect import dialect_of
 from tilewright.codegen.cuda.ptx import FragmentEmitter, declare_fragment, uses_async_proxy
 from tilewright.ir import Broadcast, Call, Expr, IRModule, Ramp, as_int, dtypes, is_const
+from tilewright.support.errors import CodegenError, LowerError
 from tilewright.target import Target
 from tilewright.tir import Buffer, BufferLoad, BufferStore, Evaluate
-from tilewright.tir.thread_scope import is_shared
+from tilewright.tir.thread_scope import CLUSTER, is_block_tag, is_cluster_tag, is_shared
+from tilewright.tir.transform import check_cluster, cluster_shape
 
 __all__ = ["KernelCode", "KernelInfo", "KernelParam", "emit_kernels", "kernels_of"]
 
@@ -49,6 +51,23 @@ class CudaEmitter(FragmentEmitter):
         ):
             self.line('asm volatile("fence.proxy.async.shared::cta;" ::: "memory");')
         super().visit_Evaluate(node)
+
+    def thread_index(self, tag: str) -> str | None:
+        """Blocks of a cluster are neighbours in the grid, which counts blocks."""
+        index = super().thread_index(tag)
+        extent = self.launch.get(f"{CLUSTER}.{tag[-1]}") if is_block_tag(tag) else None
+        if index is None or extent is None:
+            return index
+        return Text(f"({index} {'%' if is_cluster_tag(tag) else '/'} {as_int(extent)})")
+
+    def attributes(self) -> str:
+        """The cluster that blocks form, which the launch need not say again."""
+        try:
+            check_cluster(self.launch, self.target)
+        except LowerError as error:
+            raise CodegenError(error.message) from error
+        shape = cluster_shape(self.launch)
+        return f"__cluster_dims__({', '.join(map(str, shape))})" if self.in_clusters else ""
 
     def private(self, buffer: Buffer) -> None:
         """Declare memory of one thread, or its registers of a warp's fragments."""

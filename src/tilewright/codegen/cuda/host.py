@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 from tilewright.codegen.c.kernels import KernelInfo, TensorMap
 from tilewright.codegen.cuda.alignments import Alignments
@@ -46,6 +47,7 @@ from tilewright.tir import (
     For,
     PrimFunc,
 )
+from tilewright.tir.transform import cluster_shape
 
 #: Symbols of what all functions of a module share: the kernels, the record, what frees all.
 IMAGE, RECORD, RELEASE = "tw_cuda_image", "tw_cuda_record", "tw_cuda_release"
@@ -201,8 +203,11 @@ class _HostEmitter(ModuleEmitter):
         known = dict(zip(kernel.params, args))
         one = as_expr(1)
         sizes = [kernel.launch.get(tag, one) for tag in _TAGS]
+        cluster = cluster_shape(kernel.launch)
+        # Loops on blockIdx number clusters; the grid counts blocks.
+        sizes[:3] = [extent * own for extent, own in zip(sizes, cluster)]
         shared = kernel.dynamic_shared_bytes
-        sizes.append(as_expr(shared))
+        sizes += [as_expr(shared), as_expr(prod(cluster))]
         extents = [emitter.visit(cast(substitute(size, known), INDEX)) for size in sizes]
         size_room = _filled(emitter, "sizes", [f"i64 {extent}" for extent in extents])
         slots = [_slot(emitter, arg, value) for arg, value in zip(args, values)]

@@ -5,7 +5,7 @@ is loaded on a device hangs there. A host function makes a frame on its stack fo
 
     i32 tw_cuda_enter(frame, module, name, device)     context, stream, kernels of the device
     void tw_cuda_leave(frame)
-    i32 tw_cuda_launch(frame, kernel, sizes, params)   grid, block, bytes of shared memory
+    i32 tw_cuda_launch(frame, kernel, sizes, params)   grid, block, shared bytes, cluster
     i32 tw_cuda_tensor_map(frame, kernel, tensor)      describes a tensor to a kernel (``TENSOR``)
     ptr tw_cuda_alloc(frame, bytes, name)              in the order of the stream; null: raised
     void tw_cuda_free(frame, memory)
@@ -62,6 +62,7 @@ from tilewright.codegen.llvm.values import (
     array,
 )
 from tilewright.runtime.loader import SupportObject, register_support_object
+from tilewright.target.gpus import PORTABLE_CLUSTER
 from tilewright.tir.gpu_ops import TENSOR_RANK
 
 #: Kernels are names; constants come one after the other, at offsets in their memory. ``loaded`` is
@@ -90,8 +91,8 @@ TENSOR = Struct(
     "tw.cuda_tensor", map=PTR, memory=PTR, sizes=PTR, strides=PTR, box=PTR,
     dtype=I32, rank=I32, swizzle=I32, unused=I32,
 )  # fmt: skip
-#: What ``tw_cuda_launch`` takes: grid, block, bytes of dynamic shared memory.
-SIZES = array(7, I64)
+#: What ``tw_cuda_launch`` takes: grid, block, bytes of dynamic shared memory, blocks of a cluster.
+SIZES = array(8, I64)
 
 ENTER = external(I32, "tw_cuda_enter", FRAME, MODULE, PTR, I64)
 LEAVE = external(VOID, "tw_cuda_leave", FRAME)
@@ -109,7 +110,7 @@ _LIMITS = (_INT_MAX, 65535, 65535, 1024, 1024, 64)
 _BYTES_OF_LOADED, _BYTES_OF_KERNEL = 32, 16
 
 # Attributes of functions and devices, by the numbers of cuda.h.
-_MAX_DYNAMIC_SHARED = 8
+_MAX_DYNAMIC_SHARED, _LARGE_CLUSTERS = 8, 14
 _MAX_THREADS, _STATIC_SHARED = 0, 1
 _DEVICE_SHARED, _MAJOR, _MINOR = 97, 75, 76
 _INVALID_VALUE, _INVALID_IMAGE, _NO_BINARY, _NOT_FOUND, _RESOURCES = 1, 200, 209, 500, 701
@@ -297,6 +298,9 @@ def _say_launch(f: Function, m: Place, frame: Place, kernel: Value, sizes: Value
     say(f, m, "with a grid of (%lld, %lld, %lld), ", *size[:3])
     say(f, m, "blocks of (%lld, %lld, %lld) threads and ", *size[3:6])
     say(f, m, "%lld bytes of dynamic shared memory ", size[6])
+    cluster = sizes.at(I64, 7)
+    with f.if_(cluster > 1):
+        say(f, m, "in clusters of %lld blocks ", cluster)
     say(f, m, "on cuda:%lld: ", frame["device"].at(DEVICE)["number"])
 
 
@@ -353,6 +357,8 @@ def _launch(f: Function, frame: Place, kernel: Value, sizes: Value, params: Valu
             with f.if_(code.eq(0)):
                 entry["shared"].set(shared)
         f.call(unlock)
+    with f.if_(code.eq(0)), f.if_(sizes.at(I64, 7) > PORTABLE_CLUSTER):
+        code.set(driver(f, "cuFuncSetAttribute", function, _LARGE_CLUSTERS, 1))
     with f.if_(code.eq(0)):
         size = [sizes.at(I64, i).to(I32) for i in range(7)]
         code.set(

@@ -9,6 +9,7 @@ in registers where all indices are constants after unrolling.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 from tilewright.codegen.c import text as t
@@ -54,6 +55,7 @@ from tilewright.tir.gpu_ops import (
     tile_at,
 )
 from tilewright.tir.thread_scope import is_shared
+from tilewright.tir.transform import cluster_shape
 
 __all__ = ["PTX", "PTX_HELPERS", "FragmentEmitter", "declare_fragment", "uses_async_proxy"]
 
@@ -70,6 +72,7 @@ class FragmentEmitter(KernelEmitter):
         self.fragments = fragment_shapes(self.func)
         self.maps = tensor_maps(self.original, self.func)
         self.map_names = [self.fresh("map") for _ in self.maps.maps]
+        self.in_clusters = prod(cluster_shape(self.launch)) > 1
         self.fragment_names: dict[Var, str] = {}
 
     def tensor_maps(self) -> tuple[TensorMap, ...]:
@@ -442,9 +445,26 @@ def _on_barrier(name: str, *others: str) -> None:
 
 _on_barrier("ptx_init_barrier_thread_count", "count")
 _on_barrier("ptx_invalidate_barrier")
-_on_barrier("ptx_arrive_barrier")
 _on_barrier("ptx_arrive_barrier_expect_tx", "bytes")
-_on_barrier("ptx_wait_barrier", "parity")
+
+
+@_writes("ptx_arrive_barrier")
+def _arrive(emitter: FragmentEmitter, operands: Operands) -> None:
+    _require(emitter, "ptx_arrive_barrier", 90)
+    barrier = _pointer(emitter, tile_at(operands["barrier"]))
+    if "cta" in operands:
+        _say(emitter, "arrive_barrier_cluster", barrier, emitter.scalar(operands["cta"]))
+    else:
+        _say(emitter, "arrive_barrier", barrier)
+
+
+@_writes("ptx_wait_barrier")
+def _wait_barrier(emitter: FragmentEmitter, operands: Operands) -> None:
+    """Wait for arrivals of the block; in a cluster, of other blocks as well."""
+    _require(emitter, "ptx_wait_barrier", 90)
+    family = "wait_barrier_cluster" if emitter.in_clusters else "wait_barrier"
+    barrier = _pointer(emitter, tile_at(operands["barrier"]))
+    _say(emitter, family, barrier, emitter.scalar(operands["parity"]))
 
 
 @_writes("ptx_cp_async_bulk")
@@ -470,10 +490,50 @@ def _tensor_copy(emitter: FragmentEmitter, operands: Operands) -> None:
     rank = len(emitter.maps.maps[number].box)
     # Coordinates are 32-bit integers, the innermost first.
     places = [f"(int)({emitter.scalar(operands[f'at{n}'])})" for n in reversed(range(rank))]
+    family, others = f"cp_async_bulk_tensor_{rank}", []
+    if as_int(operands["mask"]) != 0:
+        family += "_multicast"
+        others = [f"(unsigned short)({emitter.scalar(operands['mask'])})"]
     _say(
-        emitter, f"cp_async_bulk_tensor_{rank}", _pointer(emitter, target),
-        f"&{emitter.map_names[number]}", _pointer(emitter, tile_at(operands["barrier"])), *places,
+        emitter, family, _pointer(emitter, target), f"&{emitter.map_names[number]}",
+        _pointer(emitter, tile_at(operands["barrier"])), *others, *places,
     )  # fmt: skip
+
+
+# ---- clusters -----------------------------------------------------------------------------------
+
+
+def _on_cluster(name: str, text: str) -> None:
+    @_writes(name)
+    def write(emitter: FragmentEmitter, operands: Operands) -> None:
+        _require(emitter, name, 90)
+        emitter.line(f'asm volatile("{text}" ::: "memory");')
+
+
+# All lanes of a warp are there, or the program can't be one whose threads all arrive.
+_on_cluster("ptx_barrier_cluster_arrive", "barrier.cluster.arrive.release;")
+_on_cluster("ptx_barrier_cluster_wait", "barrier.cluster.wait.acquire;")
+
+
+@_writes("ptx_st_shared_cluster")
+def _store_shared_cluster(emitter: FragmentEmitter, operands: Operands) -> None:
+    _require(emitter, "ptx_st_shared_cluster", 90)
+    load = tile_at(operands["target"]).along
+    bits = dtypes.bits_of(load.dtype)
+    value = str(emitter.scalar(operands["value"]))
+    if dtypes.kind_of(load.dtype) != "uint":
+        value = str(emitter.to_bits(value, load.dtype))
+    place, cta = _pointer(emitter, tile_at(operands["target"])), emitter.scalar(operands["cta"])
+    _say(emitter, f"st_shared_cluster_{bits}", place, cta, value)
+
+
+@_writes("ptx_ld_shared_cluster")
+def _load_shared_cluster(emitter: FragmentEmitter, operands: Operands) -> None:
+    _require(emitter, "ptx_ld_shared_cluster", 90)
+    target, source = (tile_at(operands[name]) for name in ("target", "source"))
+    bits = dtypes.bits_of(source.along.dtype)
+    place, cta = _pointer(emitter, source), emitter.scalar(operands["cta"])
+    _say(emitter, f"ld_shared_cluster_{bits}", _pointer(emitter, target), place, cta)
 
 
 @_writes("ptx_fence_barrier_init")

@@ -374,20 +374,29 @@ def _add_barriers() -> None:
         ' :: "r"(place) : "memory");',
     )
     add(
+        "arrive_barrier_cluster",
+        "void* barrier, unsigned int cta",
+        'asm volatile("{ .reg .b32 remote; mapa.shared::cluster.u32 remote, %0, %1; '
+        'mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote]; }"'
+        ' :: "r"(place), "r"(cta) : "memory");',
+    )
+    add(
         "arrive_barrier_expect_tx",
         "void* barrier, unsigned int bytes",
         'asm volatile("{ .reg .b64 state; mbarrier.arrive.expect_tx.shared::cta.b64 state, [%0], '
         '%1; }" :: "r"(place), "r"(bytes) : "memory");',
     )
-    add(
-        "wait_barrier",
-        "void* barrier, unsigned int parity",
-        "unsigned int over;",
-        "do {",
-        '  asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; '
-        'selp.u32 %0, 1, 0, p; }" : "=r"(over) : "r"(place), "r"(parity) : "memory");',
-        "} while (!over);",
-    )
+    for family, order in (("wait_barrier", ""), ("wait_barrier_cluster", ".acquire.cluster")):
+        add(
+            family,
+            "void* barrier, unsigned int parity",
+            "unsigned int over;",
+            "do {",
+            f'  asm volatile("{{ .reg .pred p; mbarrier.try_wait.parity{order}.shared::cta.b64 p, '
+            '[%1], %2; selp.u32 %0, 1, 0, p; }" '
+            ': "=r"(over) : "r"(place), "r"(parity) : "memory");',
+            "} while (!over);",
+        )
     add(
         "cp_async_bulk", "void* to, const void* from, void* barrier, unsigned int bytes",
         "unsigned int target = (unsigned int)__cvta_generic_to_shared(to);",
@@ -412,6 +421,43 @@ $fn void $name(void* to, const void* map, void* barrier, {", ".join(f"int {n}" f
       :: "r"(target), "l"(map), "r"(place), {values} : "memory");
 }}"""
         _add(f"cp_async_bulk_tensor_{rank}", text)
+        several = text.replace("void* barrier,", "void* barrier, unsigned short mask,")
+        several = several.replace("::bytes [%0]", "::bytes.multicast::cluster [%0]")
+        several = several.replace("[%2];", f"[%2], %{rank + 3};")
+        several = several.replace(f"{values} :", f'{values}, "h"(mask) :')
+        _add(f"cp_async_bulk_tensor_{rank}_multicast", several)
+
+
+def _add_distributed() -> None:
+    """Elements of shared memory of other blocks of the cluster (PTX ISA, ``mapa``)."""
+    for bits, constraint in ((8, "r"), (16, "h"), (32, "r"), (64, "l")):
+        kind = {8: "char", 16: "short", 32: "int", 64: "long long"}[bits]
+        register = {8: "int"}.get(bits, kind)
+        map_place = (
+            f"{_PLACE}\n  unsigned int remote;\n  "
+            'asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(place), '
+            '"r"(cta));'
+        )
+        _add(
+            f"st_shared_cluster_{bits}",
+            f"""
+$fn void $name(void* memory, unsigned int cta, unsigned {kind} value) {{
+  {map_place}
+  asm volatile("st.shared::cluster.u{bits} [%0], %1;"
+      :: "r"(remote), "{constraint}"((unsigned {register})value) : "memory");
+}}""",
+        )
+        _add(
+            f"ld_shared_cluster_{bits}",
+            f"""
+$fn void $name(void* to, const void* memory, unsigned int cta) {{
+  {map_place}
+  unsigned {register} value;
+  asm volatile("ld.shared::cluster.u{bits} %0, [%1];"
+      : "={constraint}"(value) : "r"(remote) : "memory");
+  *(unsigned {kind}*)to = (unsigned {kind})value;
+}}""",
+        )
 
 
 _add_mma()
@@ -421,4 +467,5 @@ _add_wgmma()
 _add_copies()
 _add_barriers()
 _add_tensor_copies()
+_add_distributed()
 assert all(re.fullmatch(r"\w+", family) for family in PTX_HELPERS)

@@ -21,6 +21,7 @@ from tilewright.scheduling import (
 )
 from tilewright.scheduling.gpu import (
     AHEAD,
+    ALONE,
     Grid,
     MatrixForm,
     Ranked,
@@ -31,6 +32,7 @@ from tilewright.scheduling.gpu import (
     limits_of,
     matrix_form_of,
     part_options,
+    rank_clusters,
     schedule_rest,
     schedule_tensor_core_tiles,
     schedule_tiles,
@@ -207,12 +209,18 @@ def _warpgroup_ways(
         ways = sch.choices.preferring(f"{name}.tensor_maps", options)
         # Not instead of copies by threads that are impossible, unless maps are asked for.
         for maps in ways[: ways.index(False) + 1]:
-            schedule = partial(
-                schedule_warpgroup_tiles,
-                main=main,
-                tile=tile,
-                limits=limits_of(target),
-                tensor_maps=maps,
-            )
-            # What fetches operands for others goes through the steps of one tile only.
-            yield _Way(tile, Grid() if maps else grid, schedule)
+            clusters = [ALONE]
+            if maps:
+                best = rank_clusters(tile, (sizes.m, sizes.n, sizes.batch), target, size)
+                clusters = sch.choices.preferring(f"{name}.cluster", best)
+            for cluster in clusters[: clusters.index(ALONE) + 1]:
+                schedule = partial(
+                    schedule_warpgroup_tiles,
+                    main=main,
+                    tile=tile,
+                    limits=limits_of(target),
+                    tensor_maps=maps,
+                    cluster=cluster,
+                )
+                # What fetches operands for others goes through the steps of one tile only.
+                yield _Way(tile, Grid() if maps else grid, schedule)

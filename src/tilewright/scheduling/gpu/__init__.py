@@ -67,7 +67,10 @@ from tilewright.scheduling.gpu.vector_sums import (
     vector_plans,
 )
 from tilewright.scheduling.gpu.warpgroup_tile import (
+    ALONE,
+    CLUSTERS,
     WarpgroupTile,
+    rank_clusters,
     rank_warpgroup_tiles,
     schedule_warpgroup_tiles,
     why_not_warpgroups,
@@ -81,7 +84,10 @@ __all__ = [
     "simt_tiles",
     "tensor_core_tiles",
     "warpgroup_tiles",
+    "ALONE",
+    "CLUSTERS",
     "WarpgroupTile",
+    "rank_clusters",
     "rank_warpgroup_tiles",
     "schedule_warpgroup_tiles",
     "why_not_warpgroups",

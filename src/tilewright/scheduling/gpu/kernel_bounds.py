@@ -57,7 +57,7 @@ from tilewright.tir.analysis import allocated_memory
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.gpu_ops import GPU_OPS, POINTERS, number_operand, tensor_box, tile_at
 from tilewright.tir.stmt import Evaluate, IfThenElse, LetStmt, Stmt, While
-from tilewright.tir.thread_scope import is_shared
+from tilewright.tir.thread_scope import is_block_tag, is_shared
 from tilewright.tir.transform import CALLING_CONV, launch_extents
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ class _Kernel:
             if var.name in sizes:
                 self.values[var] = np.full((1, 1), sizes[var.name])
         extents = {tag: self._number(size, tag) for tag, size in launch_extents(func).items()}
-        self.blocks = prod(n for tag, n in extents.items() if tag.startswith("blockIdx"))
+        self.blocks = prod(n for tag, n in extents.items() if is_block_tag(tag))
         self.extents = [extents.get(f"threadIdx.{axis}", 1) for axis in "xyz"]
         self.threads = prod(self.extents)
         self.warps = ceil(self.threads / self.gpu.warp_size)
@@ -364,7 +364,10 @@ class _Kernel:
         self.work.turns += count * read / roofs.SHARED_BYTES_PER_CLOCK
 
     def _box(self, node: Call, mask: Lanes, times: Lanes) -> None:
-        """Count a copy of a box, which hardware reads in whole sectors and writes to all banks."""
+        """Count a copy of a box, which hardware reads in whole sectors and writes to all banks.
+
+        Where several blocks of a cluster get it, it is read once, and written to each.
+        """
         buffer = tile_at(node.args[1]).along.buffer
         size = prod(item.box for item in tensor_box(node)) * dtypes.bytes_of(buffer.dtype)
         sectors = size / roofs.SECTOR_BYTES
@@ -372,7 +375,9 @@ class _Kernel:
         self.accesses.append(
             MemoryAccess(buffer.name, "global", False, 16, count, sectors, sectors)
         )
-        self.work.turns += count * size / (roofs.BANKS * roofs.BANK_BYTES)
+        sent = self._known(GPU_OPS[node.op.name].named(node)["mask"])
+        receivers = 1 if sent is None else max(1, int(np.max(sent)).bit_count())
+        self.work.turns += receivers * count * size / (roofs.BANKS * roofs.BANK_BYTES)
 
     def _copy_ahead(self, node: Call, mask: Lanes, times: Lanes) -> None:
         """Count a copy that passes no registers: one instruction, and one write of shared memory.

@@ -50,11 +50,19 @@ LEAST_REGISTERS = 32
 OVERLAP_LOSS = 0.25
 """So much of what the parts of a block take together isn't hidden behind the slowest of them."""
 ROOFS = ("issue", "shared", "l2", "memory")
+GROUP_PROCESSORS = 18
+"""Processors of a group, in one of which a cluster runs (NVIDIA's *H100 Tensor Core GPU
+Architecture*: 9 pairs in each of 8 groups, of which some are switched off)."""
 
 
 def rounds_clocks(blocks: int, clocks: Sequence[float], processors: int) -> float:
     """Return the clocks of the processor with the most blocks; ``clocks`` of a block's parts."""
     return -(-blocks // processors) * (max(clocks) + OVERLAP_LOSS * sum(clocks))
+
+
+def processors_for(cluster: int, processors: int) -> int:
+    """Return how many processors clusters of so many blocks can fill, one block on each."""
+    return max(1, processors * (GROUP_PROCESSORS // cluster * cluster) // GROUP_PROCESSORS)
 
 
 def sectors(start: Array, active: Array, size: int) -> Array:

@@ -212,14 +212,19 @@ def keep_sums(sch: Schedule, main: BlockRV, scope: str) -> BlockRV:
 
 
 def bind_grid(
-    sch: Schedule, batch: LoopRV, rows: LoopRV, columns: LoopRV, limits: GPULimits
+    sch: Schedule,
+    batch: LoopRV,
+    rows: LoopRV,
+    columns: LoopRV,
+    limits: GPULimits,
+    each: int = 1,
 ) -> None:
-    """Bind rows to the long axis of the grid, columns to the second.
+    """Bind rows to the long axis of the grid, columns to the second, ``each`` of so many blocks.
 
     Batches share an axis with the rows where one of both is known, else they have the third.
     """
     extent = as_int(sch.get(columns).extent)
-    if extent is not None and extent > limits.max_blocks_yz:
+    if extent is not None and extent * each > limits.max_blocks_yz:
         sch.bind(sch.fuse(batch, rows, columns), BLOCKS)
         return
     if None not in (as_int(sch.get(batch).extent), as_int(sch.get(rows).extent)):

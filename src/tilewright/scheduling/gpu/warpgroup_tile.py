@@ -9,11 +9,14 @@ Copies have two forms. By ``cp.async`` all threads copy vectors of 16 bytes, and
 step. By tensor maps (TMA) one thread of a warpgroup of its own starts the copy of a whole box, and
 barriers in memory tell when it has come (``SpecialisePipeline``); what reads no plain boxes of
 tensors, or rows of another number of bytes than a multiple of 16, is refused when it is lowered.
+Then blocks of neighbouring tiles may be a cluster, whose blocks fetch once what they have in
+common: those along rows of tiles the columns' operand, and the other way round.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 from tilewright.scheduling.gpu import roofs
 from tilewright.scheduling.gpu.block_tile import (
@@ -45,12 +48,19 @@ from tilewright.tir.intrin.cuda import (
 )
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
+from tilewright.tir.thread_scope import CLUSTER_TAGS
 
 _ARCH = "sm_90a"
 _ROWS = 64
 """Rows that an instruction computes."""
 _ROW_BYTES = 128
 _UNKNOWN = 512
+
+
+Cluster = tuple[int, int]
+"""Blocks of a cluster along rows and columns of tiles."""
+ALONE: Cluster = (1, 1)
+CLUSTERS: tuple[Cluster, ...] = (ALONE, (2, 1), (1, 2), (2, 2))
 
 
 @dataclass(frozen=True)
@@ -113,18 +123,55 @@ def warpgroup_clocks(
     batch: int | None,
     target: Target,
     element_bytes: int,
+    cluster: Cluster = ALONE,
 ) -> float:
     """Return the clocks that a product takes for each element that is summed over."""
-    rows, columns = -(-(m or _UNKNOWN) // tile.rows), -(-(n or _UNKNOWN) // tile.columns)
-    blocks = max(1, rows * columns * (batch or 1))
+    along_m, along_n = cluster
+    blocks = _blocks(tile, m, n, batch, cluster)
     brought = (tile.rows + tile.columns) * _ROW_BYTES
+    fetched = (tile.rows / along_n + tile.columns / along_m) * _ROW_BYTES
     read = (tile.rows + tile.columns * tile.rows // _ROWS) * _ROW_BYTES
     clocks = (
         2 * tile.rows * tile.columns * tile.depth / target.gpu.tensor_flops * element_bytes / 2,
         (read + brought) / roofs.SHARED_BYTES_PER_CLOCK,
-        brought / roofs.L2_BYTES_PER_CLOCK,
+        fetched / roofs.L2_BYTES_PER_CLOCK,
     )
-    return roofs.rounds_clocks(blocks, clocks, limits_of(target).processors) / tile.depth
+    processors = roofs.processors_for(prod(cluster), limits_of(target).processors)
+    return roofs.rounds_clocks(blocks, clocks, processors) / tile.depth
+
+
+def rank_clusters(
+    tile: WarpgroupTile,
+    sizes: tuple[int | None, int | None, int | None],
+    target: Target,
+    element_bytes: int,
+) -> list[Cluster]:
+    """Return the clusters that blocks of a tile may form, by estimate, the fastest first.
+
+    ``sizes`` are rows, columns and batches. Those come last of whose blocks more than an eighth
+    would only fill clusters up; of equally fast ones the smallest is first.
+    """
+    m, n, batch = sizes
+    if target.gpu.cluster_blocks < max(map(prod, CLUSTERS)):
+        return [ALONE]
+    alone = _blocks(tile, m, n, batch, ALONE)
+
+    def rank(cluster: Cluster) -> tuple[bool, float, int]:
+        wasteful = 8 * _blocks(tile, m, n, batch, cluster) > 9 * alone
+        clocks = warpgroup_clocks(tile, m, n, batch, target, element_bytes, cluster)
+        return wasteful, clocks, prod(cluster)
+
+    return sorted(CLUSTERS, key=rank)
+
+
+def _blocks(
+    tile: WarpgroupTile, m: int | None, n: int | None, batch: int | None, cluster: Cluster
+) -> int:
+    """How many blocks there are in whole clusters."""
+    along_m, along_n = cluster
+    rows = -(-(m or _UNKNOWN) // (tile.rows * along_m)) * along_m
+    columns = -(-(n or _UNKNOWN) // (tile.columns * along_n)) * along_n
+    return max(1, rows * columns * (batch or 1))
 
 
 def why_not_warpgroups(sch: Schedule, main: BlockRV, target: Target) -> str:
@@ -146,16 +193,21 @@ def schedule_warpgroup_tiles(
     limits: GPULimits,
     *,
     tensor_maps: bool = False,
+    cluster: Cluster = ALONE,
 ) -> None:
     """Schedule a product in matrix form (``bring_into_form``), its operands' copies and epilogue.
 
-    ``tensor_maps`` says whether operands come by these. Raises ``ScheduleError`` if a primitive
+    ``tensor_maps`` says whether operands come by these, and ``cluster`` then which blocks fetch
+    them together. Raises ``ScheduleError`` if a primitive
     refuses, or if operands can't come in vectors.
     """
     block = sch.get(main)
     total = block.writes[0].buffer.dtype
     dtype = next(r.buffer.dtype for r in block.reads if r.buffer is not block.writes[0].buffer)
-    sch.pad_einsum(main, [1, tile.rows, tile.columns, tile.depth])
+    if cluster != ALONE and not tensor_maps:
+        raise ScheduleError("blocks of a cluster have copies in common by tensor maps only")
+    along_m, along_n = cluster
+    sch.pad_einsum(main, [1, tile.rows * along_m, tile.columns * along_n, tile.depth])
     writer = keep_sums(sch, main, "shared")
     sums = sch.cache_write(main, 0, "warpgroup")
     batch, row, column, step = sch.get_loops(main)
@@ -165,9 +217,10 @@ def schedule_warpgroup_tiles(
     sch.reorder(
         batch, rows[0], columns[0], rows[1], steps[0], rows[2], rows[3], columns[1], steps[1]
     )
+    rows[0], columns[0], block = _clusters(sch, rows[0], columns[0], cluster)
     sch.reverse_compute_at(sums, rows[1])
-    sch.reverse_compute_at(writer, columns[0])
-    bind_grid(sch, batch, rows[0], columns[0], limits)
+    sch.reverse_compute_at(writer, block)
+    bind_grid(sch, batch, rows[0], columns[0], limits, along_n)
     sch.bind(rows[1], ROWS_OF_THREADS)
     turned = ""
     for name, operand in zip("ab", operand_positions(sch.get(main))):
@@ -203,6 +256,24 @@ def schedule_warpgroup_tiles(
     sch.annotate(steps[0], PIPELINE_ASYNC_STAGES, [0, tile.stages - 2])
     if tensor_maps:
         sch.annotate(steps[0], PIPELINE_SPECIALISED, 1)
+
+
+def _clusters(
+    sch: Schedule, row: LoopRV, column: LoopRV, cluster: Cluster
+) -> tuple[LoopRV, LoopRV, LoopRV]:
+    """Make clusters of neighbouring tiles; return loops on clusters, and the last on blocks."""
+    block = column
+    loops = [row, column]
+    parts: list[LoopRV] = []
+    for n, (extent, tag) in enumerate(zip(cluster, CLUSTER_TAGS)):
+        if extent > 1:
+            loops[n], part = sch.split(loops[n], [None, extent])
+            parts.append(part)
+            sch.bind(part, tag)
+            block = part
+    if parts:
+        sch.reorder(*loops, *parts)
+    return loops[0], loops[1], block
 
 
 def _fetch(

@@ -32,6 +32,10 @@ class OperatorDraw:
             made = 0
         elif self.extents == HUGE:
             made *= self.rng.choice(_FACTORS)
+        return self.extent(made)
+
+    def extent(self, made: int) -> Any:
+        """An extent that was drawn, or a variable that stands for it."""
         if not self.symbolic or self.rng.random() < 0.5:
             return made
         name = f"n{len(self.dims)}"

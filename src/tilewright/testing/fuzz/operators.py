@@ -83,6 +83,18 @@ def _matmul(d: OperatorDraw) -> te.Tensor:
     return topi.nn.relu(made) if d.rng.random() < 0.4 else made
 
 
+def _tiles(d: OperatorDraw) -> te.Tensor:
+    """A product of a few tiles and steps of Hopper's tensor cores."""
+    m, n = (d.extent(d.rng.choice([8, 40, 64, 65, 72])) for _ in range(2))
+    k = d.rng.choice([72, 72, 128, 136, 192])
+    ta, tb = d.rng.random() < 0.3, d.rng.random() < 0.7
+    dtype = d.rng.choice(["float16", "bfloat16", "int8"])
+    a = d.input(*((k, m) if ta else (m, k)), dtype=dtype)
+    b = d.input(*((n, k) if tb else (k, n)), dtype=dtype)
+    made = topi.matmul(a, b, ta, tb, "int32" if dtype == "int8" else "float32")
+    return topi.nn.relu(made) if d.rng.random() < 0.4 else made
+
+
 def _conv2d(d: OperatorDraw) -> te.Tensor:
     groups = d.rng.choice([1, 1, 2])
     c, f = groups * d.size(8), groups * d.size(9)
@@ -366,6 +378,7 @@ OPERATORS: dict[str, tuple[Callable[[OperatorDraw], Any], bool]] = {
     "padding from inside": (_padded_from_inside, False),
     "grid sample": (_sampled, True),
     "matmul": (_matmul, False),
+    "product of tiles": (_tiles, False),
     "conv2d": (_conv2d, False),
     "depthwise conv2d": (_depthwise, False),
     "transposed conv2d": (_transposed, False),

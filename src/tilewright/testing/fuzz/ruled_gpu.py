@@ -15,12 +15,15 @@ from tilewright.codegen.cuda import nvrtc
 from tilewright.codegen.cuda.emit import emit_kernels
 from tilewright.dlight import (
     ApplyDefaultSchedule,
+    Choices,
     ScheduleRule,
     first_applied,
+    first_schedule,
     gpu,
+    rules_for,
     start_schedule,
 )
-from tilewright.ir import IRModule, as_int, pre_order, structural_equal
+from tilewright.ir import IRModule, PassContext, as_int, pre_order, structural_equal
 from tilewright.scheduling.gpu import limits_of
 from tilewright.support.errors import MissingExtraError
 from tilewright.target import Target
@@ -62,6 +65,10 @@ _COMPILED = 0.5
 """Share of the kernels that NVRTC compiles, where there is one."""
 _LONGEST = 4.0
 """Seconds of a simulation."""
+_LONGEST_OF_CLUSTERS = 20.0
+"""The same of products in clusters, whose blocks have hundreds of threads."""
+_BY_MAPS = 0.5
+"""How often products on Hopper are asked for tensor maps, and for a cluster that is drawn."""
 
 
 @cache
@@ -96,6 +103,7 @@ class GPURuleSession:
         self.start = Session(program, seed=seed, limit=limit)
         self.program = program
         self.limit = limit
+        self.longest = _LONGEST
 
     def check(self, counts: Counts, rng: random.Random) -> None:
         """Try all rules in order, and some by themselves, on one target."""
@@ -153,6 +161,27 @@ class GPURuleSession:
         mod = IRModule({**self.start.mod.functions, "main": main})
         return mod if len(mod.functions) == 1 else ApplyDefaultSchedule(target=target)(mod)
 
+    def by_maps(self, target: Target, counts: Counts, rng: random.Random) -> IRModule | None:
+        """Apply all rules with tensor maps and a cluster; ``None`` if no rule offers these."""
+        with PassContext(config={"dlight.tensor_maps": True}):
+            offered = Choices({})
+            first_schedule(self.start.func, rules_for(target), target, choices=offered)
+            wanted = {
+                key: rng.randrange(len(options))
+                for key, options in offered.offered.items()
+                if key.endswith(".cluster")
+            }
+            choices = Choices(wanted)
+            rules = rules_for(target) if wanted else ()
+            made = first_schedule(self.start.func, rules, target, choices=choices)
+            if made is None:
+                return None
+            main = made.mod["main"].with_attr(IS_SCHEDULED, 1)
+            mod = IRModule({**self.start.mod.functions, "main": main})
+            counts.accepted[f"{ALL}, in clusters"] += 1
+            self.longest = _LONGEST_OF_CLUSTERS
+            return ApplyDefaultSchedule(target=target)(mod)
+
     def by_default(self, target: Target) -> IRModule:
         """Apply all rules in order; every function ends scheduled."""
         mod: IRModule = ApplyDefaultSchedule(target=target)(self.start.mod)
@@ -209,7 +238,7 @@ class GPURuleSession:
             expected = self.start.reference(which)
             actual = self.start.arrays(which)
             try:
-                with deadline(_LONGEST, of_cpu=True):
+                with deadline(self.longest, of_cpu=True):
                     function(*actual)
             except TooSlow:
                 counts.too_long += 1
@@ -255,7 +284,11 @@ def check_by_default(
         simulated = simulated and program.runs
         if simulated and rng.random() < _LEAST:
             session.with_least_sizes()
-        mod = session.applied(ALL, (), target, counts)
+        mod = None
+        if target.arch == "sm_90a" and rng.random() < _BY_MAPS:
+            mod = session.by_maps(target, counts, rng)
+        if mod is None:
+            mod = session.applied(ALL, (), target, counts)
         assert mod is not None
         lowered = session.lowered(mod, ALL, target)
         session.compile(lowered, ALL, target, counts)

@@ -29,6 +29,7 @@ from tilewright.tir.stmt import (
     DeclBuffer,
     For,
 )
+from tilewright.tir.thread_scope import is_block_tag
 
 Path = tuple[For | Block, ...]
 
@@ -47,7 +48,7 @@ def lca_of_buffer_accesses(func: PrimFunc) -> dict[Buffer, For | Block | None]:
 
 def _is_shared_by(scope: str, thread: str) -> bool:
     """Whether threads that differ in an index see the same memory of a scope."""
-    if thread.startswith("blockIdx"):
+    if is_block_tag(thread):
         return scope == "global"
     if thread == "threadIdx.x":
         return scope == "global" or scope.startswith(("shared", "warp", "wmma", "m16n8k8"))

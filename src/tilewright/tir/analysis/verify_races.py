@@ -58,6 +58,7 @@ from tilewright.tir.stmt import (
     Stmt,
     While,
 )
+from tilewright.tir.thread_scope import is_block_tag
 from tilewright.tir.walk import outermost, per_statement, symbols_in
 
 _KINDS = (PARALLEL, VECTORIZED, THREAD_BINDING)
@@ -319,7 +320,7 @@ class _Finder:
             return True
         if loop.thread is not None and not loop.thread.startswith("vthread"):
             scope = buffer.scope.partition(".")[0]
-            of_block = loop.thread.startswith("blockIdx") and scope != "global"
+            of_block = is_block_tag(loop.thread) and scope != "global"
             # Other memory is one for all blocks or threads, wherever it is allocated.
             return of_block or scope not in ("global", "shared", "warp")
         if any(data is other.data for other in self.func.buffers):

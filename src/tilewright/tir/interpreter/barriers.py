@@ -17,19 +17,12 @@ import numpy as np
 
 from tilewright.support.errors import RunError
 from tilewright.tir.fragments import swizzled
+from tilewright.tir.interpreter.clusters import CLUSTER_FUNCTIONS, peer
+from tilewright.tir.interpreter.races import Clock, join
 from tilewright.tir.interpreter.warp_matrix import Operand
 
 _TENSOR_ALIGNMENT = 128
 """Bytes that a box in shared memory is aligned to without a swizzle."""
-
-Clock = dict[Any, int]
-"""How far into the work of others (by thread or copy) somebody sees."""
-
-
-def join(clock: Clock, other: Clock) -> None:
-    """See also what another clock sees."""
-    for who, time in other.items():
-        clock[who] = max(clock.get(who, 0), time)
 
 
 class Barrier:
@@ -57,9 +50,17 @@ class Copy:
     """A bulk copy under way: as somebody who accesses memory, and what it will do."""
 
     def __init__(
-        self, thread: Any, site: str, target: Operand, places: Any, values: Any, barrier: Barrier
+        self,
+        thread: Any,
+        site: str,
+        target: Operand,
+        places: Any,
+        values: Any,
+        barrier: Barrier,
+        to: Any = None,
     ) -> None:
         self.block, self.warp = thread.block, None
+        self.to = thread.block if to is None else to  # whose memory it is
         self.thread, self.site = thread, site
         self.target, self.places, self.values, self.barrier = target, places, values, barrier
         thread.time += 1  # what the thread did before comes before the copy
@@ -77,6 +78,7 @@ class Copy:
         if races is not None:
             races.write(self.access, memory, places, constant.name, constant.bytewise, self.values)
         memory[places] = self.values
+        self.block.cluster.reach(self.to, self.access, self.site)
         self.barrier.arrive({self: 1}, 0, self.values.nbytes)
 
 
@@ -85,9 +87,13 @@ def _key(operand: Operand) -> int:
     return int(base) + operand.byte()
 
 
-def barrier_at(thread: Any, operand: Operand, site: str) -> Barrier:
-    """Return the barrier that an operand means."""
-    found: Barrier | None = thread.block.barriers.get(_key(operand))
+def barrier_at(thread: Any, operand: Operand, site: str, block: Any = None) -> Barrier:
+    """Return the barrier that an operand means, or that another block has where it is."""
+    if block is not None and block is not thread.block:
+        operand = peer(thread, operand, block)
+    else:
+        block = thread.block
+    found: Barrier | None = block.barriers.get(_key(operand))
     if found is None:
         raise RunError(
             f"thread ({thread}) at {site}: element {operand.first} of {operand.constant.name} is "
@@ -97,7 +103,7 @@ def barrier_at(thread: Any, operand: Operand, site: str) -> Barrier:
         raise RunError(
             f"race on element {operand.first} of {operand.constant.name}: thread ({thread}) uses "
             f"the barrier that thread ({found.made.thread}) initialised, with no barrier of the "
-            "block between them"
+            f"{'block' if block is thread.block else 'cluster'} between them"
         )
     return found
 
@@ -111,16 +117,27 @@ def _init(thread: Any, brought: tuple[Any, ...], site: str) -> None:
 
 
 def _arrive(thread: Any, brought: tuple[Any, ...], site: str) -> None:
+    block = thread.block
+    if len(brought) > 1:
+        block = block.cluster.block(thread, brought[1], site)
+        block.cluster.reach(block, thread.access(), site)
+    _arrived(thread, barrier_at(thread, Operand(brought[0], thread), site, block), site)
+
+
+def _arrive_expecting(thread: Any, brought: tuple[Any, ...], site: str) -> None:
     barrier = barrier_at(thread, Operand(brought[0], thread), site)
+    _arrived(thread, barrier, site, int(brought[1]))
+
+
+def _arrived(thread: Any, barrier: Barrier, site: str, expected: int = 0) -> None:
     if barrier.pending == 0:
         raise RunError(
             f"thread ({thread}) at {site}: all {barrier.count} arrivals of the phase are there "
             f"already, it waits for {barrier.bytes} bytes"
         )
-    if len(brought) > 1:
-        barrier.bytes += int(brought[1])
+    barrier.bytes += expected
     thread.time += 1
-    barrier.arrive({**thread.seen, thread: thread.time}, 1)
+    barrier.arrive(thread.clock(), 1)
 
 
 def _copy(thread: Any, brought: tuple[Any, ...], site: str) -> None:
@@ -131,17 +148,23 @@ def _copy(thread: Any, brought: tuple[Any, ...], site: str) -> None:
     places = target.places()
     target.count(places)
     values = source.read().reshape(-1).view(target.memory.dtype)
-    thread.block.copies.append(Copy(thread, site, target, places.reshape(-1), values, barrier))
+    copy = Copy(thread, site, target, places.reshape(-1), values, barrier)
+    thread.block.cluster.copies.append(copy)
 
 
 def _tensor_copy(thread: Any, brought: tuple[Any, ...], site: str) -> None:
-    """A box of a tensor; what is outside of the tensor is zero, and counts as brought."""
+    """A box of a tensor; what is outside of the tensor is zero, and counts as brought.
+
+    Each block that gets it gets it at a time of its own.
+    """
     target, source = Operand(brought[0], thread), Operand(brought[1], thread)
-    barrier = barrier_at(thread, Operand(brought[2], thread), site)
+    told = Operand(brought[2], thread)
+    blocks = _receivers(thread, int(brought[4]), site)
+    barriers = [barrier_at(thread, told, site, block) for block in blocks]
     swizzle, size = int(brought[3]), source.memory.itemsize
     target.check_aligned(8 * swizzle or _TENSOR_ALIGNMENT, site)
     source.check_aligned(16, site)
-    dimensions = [tuple(map(int, brought[n : n + 4])) for n in range(4, len(brought), 4)]
+    dimensions = [tuple(map(int, brought[n : n + 4])) for n in range(5, len(brought), 4)]
     place, inside = np.zeros(1, np.int64), np.ones(1, bool)
     for extent, stride, box, at in dimensions:
         if stride * size % 16 and stride != 1:
@@ -160,7 +183,20 @@ def _tensor_copy(thread: Any, brought: tuple[Any, ...], site: str) -> None:
     places = target.places().reshape(-1)
     if swizzle:
         places = swizzled(places * size, swizzle) // size
-    thread.block.copies.append(Copy(thread, site, target, places, values, barrier))
+    for block, barrier in zip(blocks, barriers):
+        own = peer(thread, target, block)
+        copy = Copy(thread, site, own, places, values, barrier, block)
+        thread.block.cluster.copies.append(copy)
+
+
+def _receivers(thread: Any, mask: int, site: str) -> list[Any]:
+    """The blocks of the cluster that a mask names; the thread's own if it names none."""
+    if mask == 0:
+        return [thread.block]
+    if not 0 < mask < 1 << 16:
+        raise RunError(f"thread ({thread}) at {site}: a mask has 16 bits, got {mask}")
+    cluster = thread.block.cluster
+    return [cluster.block(thread, n, site) for n in range(16) if mask >> n & 1]
 
 
 def _invalidate(thread: Any, brought: tuple[Any, ...], site: str) -> None:
@@ -177,12 +213,13 @@ def _nothing(thread: Any, brought: tuple[Any, ...], site: str) -> None:
 BARRIER_FUNCTIONS: dict[str, Callable[[Any, tuple[Any, ...], str], None]] = {
     "ptx_init_barrier_thread_count": _init,
     "ptx_arrive_barrier": _arrive,
-    "ptx_arrive_barrier_expect_tx": _arrive,
+    "ptx_arrive_barrier_expect_tx": _arrive_expecting,
     "ptx_cp_async_bulk": _copy,
     "ptx_cp_async_bulk_tensor": _tensor_copy,
     "ptx_invalidate_barrier": _invalidate,
     "ptx_fence_barrier_init": _nothing,
     "ptx_setmaxnreg": _nothing,
+    **CLUSTER_FUNCTIONS,
 }
 """What a thread does by itself: the thread, what it brings, and the place in the program."""
 

@@ -20,8 +20,8 @@ from tilewright.tir.gpu_ops import (
     tile_at,
 )
 
-WAITS = frozenset({"ptx_wait_barrier"})
-"""What a thread waits at until others, or copies, have arrived."""
+WAITS = {"ptx_wait_barrier": "mbarrier", "ptx_barrier_cluster_wait": "cluster"}
+"""What a thread waits at until others, or copies, have arrived; and what the request is called."""
 LANES_TAG = "threadIdx.x"
 
 
@@ -55,7 +55,7 @@ def gpu_call(emitter: Emits, node: Call) -> str:
     if not threads.lockstep:
         return f"run_unwatched({op.name!r}, {threads.site(op.name)!r}, {brought})"
     if op.name in WAITS:
-        return f"(yield ('mbarrier', {threads.site(op.name)!r}, {brought}))"
+        return f"(yield ({WAITS[op.name]!r}, {threads.site(op.name)!r}, {brought}))"
     return f"thread.run({op.name!r}, {threads.site(op.name)!r}, {brought})"
 
 

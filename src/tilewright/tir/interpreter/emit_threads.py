@@ -30,7 +30,7 @@ from tilewright.support.errors import VerifyError
 from tilewright.tir.attrs import ASYNC_COMMIT, ASYNC_INFLIGHT, ASYNC_SCOPE, ASYNC_WAIT
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.gpu_ops import WARP_OPS, WARPGROUP_OPS, WMMA_OPS
+from tilewright.tir.gpu_ops import CLUSTER_OPS, WARP_OPS, WARPGROUP_OPS, WMMA_OPS
 from tilewright.tir.interpreter.emit_gpu import LANES_TAG, WAITS
 from tilewright.tir.interpreter.traffic import Site
 from tilewright.tir.reducer import REDUCERS
@@ -51,6 +51,7 @@ VOTES = ("warp_ballot", "warp_any", "warp_all")
 CALLS = ("call_extern", "call_pure_extern")
 """What calls another function of the module."""
 COLLECTIVES = frozenset((*SHUFFLES, *VOTES, "warp_activemask", "thread_allreduce", "storage_sync"))
+_MEETINGS = COLLECTIVES | WAITS.keys() | WARPGROUP_OPS | CLUSTER_OPS
 _BARRIERS = ("shared", "warp")
 
 
@@ -101,9 +102,7 @@ class ThreadEmitter:
             body = self.emitter.func.body
             self._collective = set()
             if contents(body) & content_mask(EFFECTS):
-                self._collective = _holding(
-                    body, COLLECTIVES | WAITS | WARPGROUP_OPS | (WARP_OPS - WMMA_OPS)
-                )
+                self._collective = _holding(body, _MEETINGS | (WARP_OPS - WMMA_OPS))
                 self._collective |= _below_lanes(body)
         return node in self._collective
 
@@ -123,8 +122,7 @@ class ThreadEmitter:
         met = [
             item
             for item in pre_order(body)
-            if type(item) is Call
-            and item.op.name in (COLLECTIVES | WAITS | WARP_OPS | WARPGROUP_OPS)
+            if type(item) is Call and item.op.name in (_MEETINGS | WARP_OPS)
         ]
         return all(
             id(item) in inside and item.op.name not in ("storage_sync", "thread_allreduce")

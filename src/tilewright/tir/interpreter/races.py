@@ -2,8 +2,9 @@
 
 Each element remembers its last write and the reads since. Accesses of threads of one block are
 ordered by the barriers that the block (or the warp) passed between them; accesses of different
-blocks of one kernel are never ordered. A write of what the element holds already changes nothing
-and so races with nobody: blocks may compute the same halo twice.
+blocks of one kernel are never ordered, but for those of a cluster: by its barrier, and by barriers
+in shared memory that one block arrives at and another one waits at. A write of what the element
+holds already changes nothing and so races with nobody: blocks may compute the same halo twice.
 """
 
 from __future__ import annotations
@@ -15,6 +16,17 @@ import numpy as np
 
 from tilewright.support.errors import RunError
 
+Clock = dict[Any, int]
+"""How far into the work of others (by thread, copy or block) somebody sees."""
+NEVER = 1 << 62
+"""Arrivals after which work is done that no barrier of a cluster waits for: that of a copy."""
+
+
+def join(clock: Clock, other: Clock) -> None:
+    """See also what another clock sees."""
+    for who, time in other.items():
+        clock[who] = max(clock.get(who, 0), time)
+
 
 class Access(NamedTuple):
     """Who accessed, after how many barriers of block and warp; two atomic accesses don't race."""
@@ -25,17 +37,24 @@ class Access(NamedTuple):
     atomic: bool
     time: int = 0
     """How often the thread had arrived at barriers in memory."""
+    arrived: int = 0
+    """How often it had arrived at the barrier of its cluster, and how often it had waited there."""
+    waited: int = 0
 
     def before(self, other: Access) -> bool:
         """Whether this access is ordered before a later one."""
         mine, theirs = self.thread, other.thread
         if mine is theirs or (self.atomic and other.atomic):
             return True
-        if mine.block is not theirs.block:
-            return False
-        if self.block_epoch < other.block_epoch:
-            return True
         if theirs.seen.get(mine, 0) > self.time:  # by barriers in memory
+            return True
+        if mine.block is not theirs.block:
+            return mine.block.cluster is theirs.block.cluster and (
+                self.arrived < other.waited
+                or theirs.seen.get(mine.block, 0) > self.block_epoch
+                or theirs.seen.get(mine.block.cluster, 0) > self.arrived
+            )
+        if self.block_epoch < other.block_epoch or self.arrived < other.waited:
             return True
         return bool(mine.warp == theirs.warp and self.warp_epoch < other.warp_epoch)
 

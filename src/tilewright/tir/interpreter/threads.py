@@ -2,7 +2,8 @@
 
 The emitter turns the body of a thread-bound nest into a generator function that yields a request
 wherever threads meet (barrier, shuffle, vote, all-reduce). ``run_threads`` starts one generator per
-thread and answers the requests of those that have all arrived. Blocks run one after the other.
+thread and answers the requests of those that have all arrived. Blocks run one after the other,
+those of a cluster together.
 """
 
 from __future__ import annotations
@@ -17,13 +18,15 @@ import numpy as np
 from tilewright.support.errors import RunError
 from tilewright.tir.fragments import WARPGROUP_SIZE
 from tilewright.tir.interpreter.barriers import Barrier, Copy, released, why_stuck
+from tilewright.tir.interpreter.clusters import Cluster, cluster_released, why_cluster_stuck
 from tilewright.tir.interpreter.products import Products, warpgroups_ready
-from tilewright.tir.interpreter.races import Access, Races
+from tilewright.tir.interpreter.races import NEVER, Access, Clock, Races, join
 from tilewright.tir.interpreter.thread_ops import THREAD_FUNCTIONS
 from tilewright.tir.interpreter.traffic import Traffic
 from tilewright.tir.interpreter.values import Memory, allocate
 from tilewright.tir.interpreter.warp_matrix import Operand
 from tilewright.tir.interpreter.warps import WARP_REQUESTS
+from tilewright.tir.thread_scope import CLUSTER_TAGS, is_cluster_tag
 
 Coordinates = Sequence[tuple[str, int]]
 Request = tuple[str, str, Any]
@@ -34,8 +37,16 @@ class Block:
     """What the threads of one block share."""
 
     def __init__(
-        self, coordinates: Coordinates, races: Races | None, traffic: Traffic | None
+        self,
+        cluster: Cluster,
+        coordinates: Coordinates,
+        races: Races | None,
+        traffic: Traffic | None,
     ) -> None:
+        self.cluster = cluster
+        self.number = len(cluster.blocks)
+        cluster.blocks.append(self)
+        self.threads: list[Thread] = []
         self.coordinates = coordinates
         self.races = races
         self.traffic = traffic
@@ -44,7 +55,20 @@ class Block:
         self.warp_epochs: dict[object, int] = defaultdict(int)
         self.warps: dict[Any, list[Thread]] = defaultdict(list)
         self.barriers: dict[int, Barrier] = {}
-        self.copies: list[Copy] = []  # bulk copies under way, the oldest first
+
+    def __str__(self) -> str:
+        return _text(self.coordinates)
+
+    def pass_barrier(self) -> None:
+        """All threads have met: each sees what any of them saw of other blocks."""
+        self.epoch += 1
+        if self.cluster.is_alone:  # there the number of barriers says all
+            return
+        clock: Clock = {}
+        for thread in self.threads:
+            join(clock, thread.seen)
+        for thread in self.threads:
+            thread.seen = dict(clock)
 
 
 class Thread:
@@ -62,11 +86,13 @@ class Thread:
             step *= extents.get(tag, 1)
         virtual = tuple(value for tag, value in coordinates if tag.startswith("vthread"))
         self.lane = linear % warp_size
-        self.warp = (linear // warp_size, virtual)
+        self.warp = (linear // warp_size, virtual, block.number)
         self.warpgroup = (linear // WARPGROUP_SIZE, virtual)
         self.products = Products(self)
         self.time = 0  # how often it arrived at barriers in memory
-        self.seen: dict[Any, int] = {}
+        self.seen: Clock = {}
+        self.arrived = self.waited = 0  # how often, at the barrier of the cluster
+        self.ended = False
         self.request: Request | None = None
         self.answer: object = None
         self.issued: list[_Copy] = []
@@ -82,7 +108,7 @@ class Thread:
         try:
             self.request = self.steps.send(self.answer)
         except StopIteration:
-            self.request = None
+            self.request, self.ended = None, True
         self.answer = None
 
     def allocate(self, site: int, size: int, dtype: str, scope: str) -> np.ndarray[Any, Any]:
@@ -103,11 +129,20 @@ class Thread:
 
     def _access(self, atomic: bool) -> Access:
         block = self.block
-        return Access(self, block.epoch, block.warp_epochs[self.warp], atomic, self.time)
+        epoch = block.warp_epochs[self.warp]
+        return Access(self, block.epoch, epoch, atomic, self.time, self.arrived, self.waited)
 
     def access_of(self, copy: Copy) -> Access:
         """The access of a copy that the thread starts now."""
-        return Access(copy, self.block.epoch, 0, False, 0)
+        return Access(copy, self.block.epoch, 0, False, 0, NEVER, self.waited)
+
+    def clock(self) -> Clock:
+        """What somebody sees for whom the thread's arrival is over."""
+        made = {**self.seen, self: self.time}
+        if not self.block.cluster.is_alone:
+            made[self.block] = self.block.epoch
+            made[self.block.cluster] = self.waited
+        return made
 
     def read(self, memory: Memory, place: object, name: str, bytewise: bool) -> Any:
         """Note that the thread reads; return ``place``."""
@@ -229,35 +264,72 @@ def run_threads(
     *,
     warp_size: int = 32,
 ) -> None:
-    """Run ``body(thread, *indices)`` for all threads of a block."""
-    shared = Block(block, races, traffic)
+    """Run ``body(thread, *indices)`` for all threads of a block, or of the blocks of a cluster."""
+    cluster = Cluster()
     by_tag = dict(extents)
+    blocks: dict[Coordinates, Block] = {}
+    # The number of a block counts along x first.
+    tags = [tag for tag in CLUSTER_TAGS if tag in by_tag]
+    for numbers in product(*(range(by_tag[tag]) for tag in reversed(tags))):
+        own = tuple(zip(tags, numbers[::-1]))
+        blocks[own] = Block(cluster, (*block, *own), races, traffic)
     threads = []
     # The last loop varies slowest, so that the order is that of the warps if x comes first.
     for indices in product(*(range(extent) for _, extent in reversed(extents))):
         indices = indices[::-1]
-        coordinates = [(tag, i) for (tag, _), i in zip(extents, indices)]
-        thread = Thread(shared, coordinates, by_tag, warp_size)
+        places = [(tag, i) for (tag, _), i in zip(extents, indices)]
+        own = tuple(sorted(item for item in places if is_cluster_tag(item[0])))
+        coordinates = [item for item in places if not is_cluster_tag(item[0])]
+        thread = Thread(blocks[own], coordinates, by_tag, warp_size)
         thread.steps = body(thread, *indices)
-        shared.warps[thread.warp].append(thread)
+        blocks[own].warps[thread.warp].append(thread)
+        blocks[own].threads.append(thread)
         threads.append(thread)
     running = threads
     while running:
         for thread in running:
             thread.advance()
         waiting = [thread for thread in threads if thread.request is not None]
-        running = _resolved(shared, threads, waiting) if waiting else []
-    if shared.copies:
-        raise RunError(f"nobody waits for the copy of thread ({shared.copies[0]})")
+        running = _resolved(cluster, waiting) if waiting else []
+    if cluster.copies:
+        raise RunError(f"nobody waits for the copy of thread ({cluster.copies[0]})")
+    cluster.end()
     if races is not None:
         races.end_block()
     if traffic is not None:
         traffic.end_block()
 
 
-def _resolved(block: Block, threads: list[Thread], waiting: list[Thread]) -> list[Thread]:
+def _resolved(cluster: Cluster, waiting: list[Thread]) -> list[Thread]:
     """Answer the requests that can be answered; return the threads that may go on."""
     ready: list[Thread] = []
+    for block in cluster.blocks:
+        ready += _met(block)
+    ready += released(waiting)
+    ready += cluster_released(cluster, waiting)
+    if ready:
+        return ready
+    for block in cluster.blocks:
+        first = block.threads[0].request
+        if (
+            first is not None
+            and first[0] == "barrier.shared"
+            and all(t.request is not None and t.request[:2] == first[:2] for t in block.threads)
+        ):
+            block.pass_barrier()
+            ready += block.threads
+    if ready:
+        return ready
+    if cluster.copies:  # as late as they can
+        cluster.copies.pop(0).finish()
+        return _resolved(cluster, waiting)
+    raise _stuck(cluster, waiting)
+
+
+def _met(block: Block) -> list[Thread]:
+    """Answer what threads of a block do together, but for its barrier."""
+    ready: list[Thread] = []
+    waiting = [thread for thread in block.threads if thread.request is not None]
     for warp, members in block.warps.items():
         at: dict[tuple[str, str], list[Thread]] = defaultdict(list)
         for thread in members:
@@ -270,28 +342,20 @@ def _resolved(block: Block, threads: list[Thread], waiting: list[Thread]) -> lis
                     ready += group
             elif kind in WARP_REQUESTS and WARP_REQUESTS[kind](group, members):
                 ready += group
-    ready += _all_reduce(threads, waiting)
-    ready += warpgroups_ready(threads, waiting)
-    ready += released(waiting)
-    if ready:
-        return ready
-    first = waiting[0].request
-    assert first is not None
-    same = all(thread.request is not None and thread.request[:2] == first[:2] for thread in threads)
-    if first[0] == "barrier.shared" and same:
-        block.epoch += 1
-        return waiting
-    if block.copies:  # as late as they can
-        block.copies.pop(0).finish()
-        return _resolved(block, threads, waiting)
-    raise _stuck(threads, waiting)
+    ready += _all_reduce(block.threads, waiting)
+    ready += warpgroups_ready(block.threads, waiting)
+    return ready
 
 
-def _stuck(threads: list[Thread], waiting: list[Thread]) -> RunError:
+def _stuck(cluster: Cluster, waiting: list[Thread]) -> RunError:
     """Say which thread never comes to where another one waits."""
     if reasons := why_stuck(waiting):  # others may wait for these threads in turn
         return RunError(reasons)
-    one = next((t for t in waiting if t.request and t.request[0] == "barrier.shared"), waiting[0])
+    one = next((t for t in waiting if t.request and t.request[0] == "barrier.shared"), None)
+    if one is None and (reasons := why_cluster_stuck(cluster, waiting)):
+        return RunError(reasons)
+    one = one or waiting[0]
+    threads = one.block.threads
     assert one.request is not None
     if one.request[0] == "warp":  # a lane of the same warp is who is missed
         threads = [t for t in threads if t.warp == one.warp]

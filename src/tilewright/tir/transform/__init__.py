@@ -17,7 +17,12 @@ from tilewright.tir.transform.loop_partition import LoopPartitionConfig
 from tilewright.tir.transform.make_kernel_abi import KERNEL_ABI, kernel_abi
 from tilewright.tir.transform.pipeline import block_passes, cpu_pipeline
 from tilewright.tir.transform.simplify import StmtSimplifyConfig
-from tilewright.tir.transform.split_host_device import CALLING_CONV, launch_extents
+from tilewright.tir.transform.split_host_device import (
+    CALLING_CONV,
+    check_cluster,
+    cluster_shape,
+    launch_extents,
+)
 from tilewright.tir.transform.storage_rewrite import SharedStorage, StoragePlan, storage_plan
 from tilewright.tir.transform.unroll_loop import UnrollLoopConfig
 
@@ -38,6 +43,8 @@ __all__ = [
     "StoragePlan",
     "UnrollLoopConfig",
     "block_passes",
+    "check_cluster",
+    "cluster_shape",
     "cpu_pipeline",
     "gpu_pipeline",
     "kernel_abi",

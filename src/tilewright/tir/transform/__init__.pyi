@@ -82,6 +82,8 @@ from tilewright.tir.transform.simplify import StmtSimplifyConfig as StmtSimplify
 from tilewright.tir.transform.specialise_pipeline import SpecialisePipeline as SpecialisePipeline
 from tilewright.tir.transform.split_host_device import CALLING_CONV as CALLING_CONV
 from tilewright.tir.transform.split_host_device import SplitHostDevice as SplitHostDevice
+from tilewright.tir.transform.split_host_device import check_cluster as check_cluster
+from tilewright.tir.transform.split_host_device import cluster_shape as cluster_shape
 from tilewright.tir.transform.split_host_device import launch_extents as launch_extents
 from tilewright.tir.transform.storage_rewrite import SharedStorage as SharedStorage
 from tilewright.tir.transform.storage_rewrite import StoragePlan as StoragePlan

@@ -41,7 +41,7 @@ from tilewright.tir.stmt import (
     While,
     is_no_op,
 )
-from tilewright.tir.thread_scope import is_block_tag, is_private, is_vthread
+from tilewright.tir.thread_scope import is_block_tag, is_cluster_tag, is_private, is_vthread
 from tilewright.tir.transform.base import FunctionTransform, Replacing, SeqMutator, bind_loop
 from tilewright.tir.transform.kernels import call_name, map_kernels
 
@@ -66,7 +66,9 @@ def _lifted(kernel: For) -> Stmt:
                 )
     _check_blocks(kernel, loops)
     _check_warps(kernel, loops)
-    tags = sorted(loops, key=lambda tag: (is_vthread(tag), not is_block_tag(tag)))
+    tags = sorted(
+        loops, key=lambda tag: (is_vthread(tag), not is_block_tag(tag), is_cluster_tag(tag))
+    )
     body = _Lifter(loops).visit(kernel)
     _check_private(body, loops)
     for tag in reversed(tags):

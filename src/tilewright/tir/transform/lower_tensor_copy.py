@@ -148,7 +148,7 @@ class _Copy:
         zeros = tuple(const(0, index.dtype) for index in self.load.indices)
         begin = call("address_of", BufferLoad(source, zeros))
         return Evaluate(
-            call("ptx_cp_async_bulk_tensor", pointer, begin, const(0), const(0), *operands)
+            call("ptx_cp_async_bulk_tensor", pointer, begin, *(const(0),) * 3, *operands)
         )
 
     def start(self, index: Expr) -> Expr:

@@ -21,6 +21,11 @@ So no thread that computes spends registers or instructions on copies, and none 
 of the whole block. The rest of the kernel is left to the consumers, under a condition; barriers of
 the block stay outside of it, as the producer passes them, too.
 
+Blocks of a cluster (loops on ``clusterCtaIdx``) divide the copies that they would make alike
+(``multicast``). A stage is then empty when it is so in all blocks that a block sends to: warps
+arrive at the barriers of all blocks that send to theirs. Barriers of the cluster stand where blocks
+must know that the others' barriers are there, and that nobody reaches for theirs any more.
+
 This is a lowering rather than a kernel written by hand, so that whatever the rule schedules around
 the loop (batches, epilogues, layouts) stays as it is, and one schedule has both forms.
 
@@ -96,6 +101,7 @@ from tilewright.tir.transform.base import (
 from tilewright.tir.transform.effects import EffectTable
 from tilewright.tir.transform.inject_software_pipeline import Pipeline, Staged, Versions
 from tilewright.tir.transform.kernels import map_kernels, thread_nest
+from tilewright.tir.transform.multicast import ClusterGrid
 from tilewright.tir.walk import statements
 
 COPY = "ptx_cp_async_bulk_tensor"
@@ -152,7 +158,14 @@ def _specialised(kernel: For, analyzer: Analyzer, effects: EffectTable) -> Stmt:
         )
     for loop in loops:
         bind_loop(analyzer, loop)
-    build = _Roles(found[0], lanes.loop_var, groups.loop_var, consumers, analyzer, effects).build
+    grid = ClusterGrid(loops, body, analyzer)
+    if len(grid.axes_alike(found[0].min, found[0].extent)) != len(grid.vars):
+        raise LowerError(
+            f"loop {found[0].loop_var.name}: blocks of a cluster have different numbers of steps, "
+            "and send each other what they copy"
+        )
+    lane, group = lanes.loop_var, groups.loop_var
+    build = _Roles(found[0], lane, group, consumers, analyzer, effects, grid).build
     body = _for_consumers(body, found[0], groups.loop_var < consumers, build)
     for loop in reversed(loops):
         more = loop.extent + 1 if loop is groups else loop.extent
@@ -188,9 +201,10 @@ class _Roles:
         consumers: int,
         analyzer: Analyzer,
         effects: EffectTable,
+        grid: ClusterGrid,
     ) -> None:
         self.loop, self.lane, self.group, self.consumers = loop, lane, group, consumers
-        self.analyzer = analyzer
+        self.analyzer, self.grid = analyzer, grid
         with inside_loop(analyzer, loop):
             self.pipeline = Pipeline(loop, analyzer, effects)
             self.pipeline.check()
@@ -209,6 +223,8 @@ class _Roles:
         if any(effects.of(item.stmt).writes - written for item in self.copies):
             raise LowerError(f"loop {loop.loop_var.name}: a producer does nothing but copy")
         (self.stages,) = counts
+        calls = [copy for item in self.copies for copy in _calls(item.stmt)]
+        self.neighbours = grid.neighbours(calls)
         self.full, self.empty = (
             Buffer(name, (const(self.stages),), "uint64", scope="shared")
             for name in ("full", "empty")
@@ -221,7 +237,10 @@ class _Roles:
         }
         self.buffers = old
         first = and_(EQ(self.group, const(0)), EQ(self.lane, const(0)))
-        sync = Evaluate(call("storage_sync", StringImm("shared"), dtype="void"))
+        sync: Stmt = Evaluate(call("storage_sync", StringImm("shared"), dtype="void"))
+        if self.neighbours:
+            names = "ptx_barrier_cluster_arrive", "ptx_barrier_cluster_wait"
+            sync = seq(sync, *map(_op, names))
         roles = IfThenElse(EQ(self.group, const(self.consumers)), self.producer(), self.consumer())
         made: Stmt = seq(
             IfThenElse(first, seq(*self.each(self.begin), _op("ptx_fence_barrier_init"))),
@@ -247,7 +266,7 @@ class _Roles:
         init = "ptx_init_barrier_thread_count"
         return seq(
             _op(init, _at(self.full, stage), const(1)),
-            _op(init, _at(self.empty, stage), const(warps)),
+            _op(init, _at(self.empty, stage), const(warps * (1 + len(self.neighbours)))),
         )
 
     def end(self, stage: Expr) -> Stmt:
@@ -263,7 +282,10 @@ class _Roles:
         body = seq(
             _op("ptx_wait_barrier", _at(self.empty, stage), const(1) - parity),
             _op("ptx_arrive_barrier_expect_tx", _at(self.full, stage), const(arrived)),
-            *(_Tells(_at(self.full, stage)).visit(self.instance(item, k)) for item in self.copies),
+            *(
+                _Sends(_at(self.full, stage), self.grid).visit(self.instance(item, k))
+                for item in self.copies
+            ),
         )
         loop = For(k, const(0, k.dtype), self.loop.extent, SERIAL, body)
         return seq(self.take(0, 0), IfThenElse(EQ(self.lane, const(0)), loop), self.take(2, 1))
@@ -271,7 +293,7 @@ class _Roles:
     def consumer(self) -> Stmt:
         """All warps of the other warpgroups compute what has come."""
         k, stage, parity = self.counter()
-        arrive = _op("ptx_arrive_barrier", _at(self.empty, stage))
+        arrive = self.arrive(stage)
         one_of_warp = EQ(floormod(self.lane, const(WARP_SIZE)), const(0))
         body = [
             _op("ptx_wait_barrier", _at(self.full, stage), parity),
@@ -280,13 +302,19 @@ class _Roles:
         after: list[Stmt] = []
         if self.waits:
             before = floormod(k - 1, const(self.stages, k.dtype))
-            arrive = _op("ptx_arrive_barrier", _at(self.empty, before))
+            arrive = self.arrive(before)
             one_of_warp = and_(k >= 1, one_of_warp)
             body.append(_op("ptx_wgmma_wait_group", const(1)))
             after.append(_op("ptx_wgmma_wait_group", const(0)))
         body.append(IfThenElse(one_of_warp, arrive))
         loop = For(k, const(0, k.dtype), self.loop.extent, SERIAL, seq(*body))
         return seq(self.take(1, 1), loop, *after, self.take(2, 0))
+
+    def arrive(self, stage: Expr) -> Stmt:
+        """Tell all that send to this block that a stage is empty."""
+        barrier = _at(self.empty, stage)
+        others = (_op("ptx_arrive_barrier", barrier, number) for number in self.neighbours)
+        return seq(_op("ptx_arrive_barrier", barrier), *others)
 
     def take(self, which: int, increase: int) -> Stmt:
         """Give registers back, or take more: as many as ``registers`` says at a position."""
@@ -309,16 +337,17 @@ class _Roles:
         return made
 
 
-class _Tells(Mutator):
-    """Names the barrier that copies tell when they have arrived."""
+class _Sends(Mutator):
+    """Names the barrier that copies tell when they have arrived, and the blocks that get them."""
 
-    def __init__(self, barrier: Expr) -> None:
-        self.barrier = barrier
+    def __init__(self, barrier: Expr, grid: ClusterGrid) -> None:
+        self.barrier, self.grid = barrier, grid
 
     def visit_Call(self, node: Call) -> Expr:
         if node.op.name != COPY:
             return node
-        return Call.of_fields(node.op, (*node.args[:2], self.barrier, *node.args[3:]), node.dtype)
+        args = (*node.args[:2], self.barrier, *node.args[3:])
+        return self.grid.shared(Call.of_fields(node.op, args, node.dtype))
 
 
 def _at(buffer: Buffer, index: Expr) -> Expr:

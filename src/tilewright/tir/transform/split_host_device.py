@@ -7,6 +7,8 @@ parameters, are how it is to be launched (``launch_extents``).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from math import prod
 from typing import Any
 
 from tilewright.ir import (
@@ -16,7 +18,9 @@ from tilewright.ir import (
     Pass,
     StringImm,
     Var,
+    as_int,
     call,
+    const,
     free_vars,
     pre_order,
 )
@@ -27,6 +31,7 @@ from tilewright.tir.buffer import Buffer
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.rewrite import fresh_name, renew_definitions
 from tilewright.tir.stmt import Allocate, DeclBuffer, Evaluate, For, Stmt
+from tilewright.tir.thread_scope import CLUSTER_TAGS, LARGEST_CLUSTER
 from tilewright.tir.transform.kernels import map_kernels, thread_nest
 
 CALLING_CONV = "calling_conv"
@@ -79,8 +84,46 @@ def launch_extents(func: PrimFunc) -> dict[str, Expr]:
     return {loop.thread or "": loop.extent for loop in thread_nest(body)[0]}
 
 
+def cluster_shape(extents: Mapping[str, Expr]) -> tuple[int, int, int]:
+    """Return the blocks of a cluster along x, y and z, from a kernel's extents by thread tag.
+
+    Raises ``LowerError`` for what can't be a cluster on any GPU.
+    """
+    shape = []
+    for tag in CLUSTER_TAGS:
+        extent = as_int(extents.get(tag, const(1)))
+        if extent is None or extent < 1:
+            raise LowerError(
+                f"the extent of {tag} is {extents[tag]!r}: how many blocks a cluster has is a "
+                "constant"
+            )
+        shape.append(extent)
+    if prod(shape) > LARGEST_CLUSTER:
+        raise LowerError(
+            f"a cluster has {prod(shape)} blocks ({' x '.join(map(str, shape))}), more than "
+            f"{LARGEST_CLUSTER}"
+        )
+    return shape[0], shape[1], shape[2]
+
+
+def check_cluster(extents: Mapping[str, Expr], target: Target) -> None:
+    """Raise ``LowerError`` if a target has no clusters as large as a kernel's."""
+    blocks, most = prod(cluster_shape(extents)), target.gpu.cluster_blocks
+    if blocks > most:
+        has = f"at most {most} blocks in a cluster" if most > 1 else "no clusters"
+        raise LowerError(
+            f"a kernel has clusters of {blocks} blocks (loops on clusterCtaIdx); the target "
+            f"{target.kind} -arch={target.arch} has {has}"
+        )
+
+
 def _outlined(kernel: For, symbol: str, target: Target | None) -> tuple[PrimFunc, Stmt]:
     loops, body = thread_nest(kernel)
+    extents = {loop.thread or "": loop.extent for loop in loops}
+    if target is not None:
+        check_cluster(extents, target)
+    else:
+        cluster_shape(extents)
     for item in pre_order(body):
         if type(item) is For and item.thread is not None:
             raise LowerError(

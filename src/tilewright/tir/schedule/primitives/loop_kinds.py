@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tilewright.ir import Call, is_const, pre_order, uses_var
+from tilewright.ir import Call, as_int, is_const, pre_order, uses_var
 from tilewright.tir import (
     PARALLEL,
     SERIAL,
@@ -21,6 +21,7 @@ from tilewright.tir.schedule.legality import check_simultaneous
 from tilewright.tir.schedule.primitives._cooperation import check_cooperative
 from tilewright.tir.schedule.vocabulary import ThreadAxis
 from tilewright.tir.schedule.zero_trips import check_means_nothing
+from tilewright.tir.thread_scope import LARGEST_CLUSTER, is_cluster_tag
 from tilewright.tir.walk import child_blocks
 
 if TYPE_CHECKING:
@@ -125,8 +126,10 @@ def unroll(sch: Schedule, loop: LoopRV) -> None:
 def bind(sch: Schedule, loop: LoopRV, thread_axis: ThreadAxis) -> None:
     """Replace a loop by a thread index of a GPU.
 
-    ``thread_axis`` is ``blockIdx.x`` (or ``.y``, ``.z``), ``threadIdx.x`` (``.y``, ``.z``), or
-    ``vthread`` (also ``vthread.x`` …): a virtual thread, whose iterations one thread runs in turn.
+    ``thread_axis`` is ``blockIdx.x`` (or ``.y``, ``.z``), ``threadIdx.x`` (``.y``, ``.z``),
+    ``clusterCtaIdx.x`` (``.y``, ``.z``): a block of a cluster, of which ``blockIdx`` then numbers
+    the clusters; or ``vthread`` (also ``vthread.x`` …): a virtual thread, whose iterations one
+    thread runs in turn.
 
     A loop on a threadIdx inside another one on the same axis is divided among the outer loop's
     threads: each fetches its share of a tile of ``shared`` memory, which in the program each of
@@ -135,6 +138,7 @@ def bind(sch: Schedule, loop: LoopRV, thread_axis: ThreadAxis) -> None:
     Preconditions:
         - ``thread_axis`` is one of these
         - the loop is serial (or bound to it already) and starts at 0
+        - a loop on a clusterCtaIdx has a constant number of iterations, at most 16
         - a loop around it or inside of it is bound to the same axis only if that is a threadIdx,
           and no block is between them; virtual threads may be nested
         - of two loops on one axis, the inner one has no more iterations than the outer one, and all
@@ -163,6 +167,13 @@ def bind(sch: Schedule, loop: LoopRV, thread_axis: ThreadAxis) -> None:
     target = sch.state.get_loop(loop)
     if not is_const(target.min, 0):
         raise sch.error(f"the loop starts at {target.min!r}; a thread index starts at 0", target)
+    blocks = as_int(target.extent)
+    if is_cluster_tag(thread_axis) and (blocks is None or not 1 <= blocks <= LARGEST_CLUSTER):
+        raise sch.error(
+            f"the loop has {target.extent!r} iterations; a cluster has a constant number of "
+            f"blocks, at most {LARGEST_CLUSTER}",
+            target,
+        )
     check_simultaneous(
         sch, target, f"binding it to {thread_axis}", cooperative=thread_axis.startswith("threadIdx")
     )
