@@ -187,12 +187,12 @@ def test_copies_ahead_are_counted(n: int) -> None:
         assert getattr(threads, roof) == pytest.approx(getattr(boxes, roof), rel=1e-3)
     # Of tiles of 128 x 256 two blocks share the operand of the columns.
     saved = 2 / 3 if n == 4096 else 1
-    assert threads.l2 * saved == pytest.approx(boxes.l2, rel=2e-2)
+    assert threads.l2 * saved == pytest.approx(boxes.l2, rel=3e-2)
     assert threads.memory == pytest.approx((2 * 2 + 4) * n * n / 4800e9)
     rows, columns = (128, 256) if n == 4096 else (64, 64)
-    for one in found:
+    for one, share in zip(found, (1, saved)):
         moved = sum(x.warps * x.transactions * 32 for x in one.accesses if x.buffer in ("a", "b"))
-        assert moved == pytest.approx(one.blocks * (rows + columns) * n * 2)
+        assert moved == pytest.approx(one.blocks * (rows + columns) * n * 2 * share)
     assert threads.worst(shared=True) == threads.worst(shared=False) == 1
 
 

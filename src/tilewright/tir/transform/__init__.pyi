@@ -76,6 +76,7 @@ from tilewright.tir.transform.remove_no_op import RemoveNoOp as RemoveNoOp
 from tilewright.tir.transform.remove_store_undef import RemoveStoreUndef as RemoveStoreUndef
 from tilewright.tir.transform.renormalize_split import RenormalizeSplitPattern as RenormalizeSplitPattern
 from tilewright.tir.transform.rewrite_unsafe_select import RewriteUnsafeSelect as RewriteUnsafeSelect
+from tilewright.tir.transform.share_index_arithmetic import ShareIndexArithmetic as ShareIndexArithmetic
 from tilewright.tir.transform.simplify import Simplify as Simplify
 from tilewright.tir.transform.simplify import StmtSimplify as StmtSimplify
 from tilewright.tir.transform.simplify import StmtSimplifyConfig as StmtSimplifyConfig

@@ -74,7 +74,7 @@ class CommonSubexpressionElimination(FunctionTransform):
 
     def transform_function(self, func: PrimFunc) -> PrimFunc:
         """Rewrite one function."""
-        return func.map_children(_Eliminator(func, self.min_cost).stmt)
+        return func.map_children(Eliminator(func, self.min_cost).stmt)
 
 
 CommonSubexprElim = CommonSubexpressionElimination  # TVM's name
@@ -101,9 +101,10 @@ class _Segment:
 class _Occurrences:
     """Counts the candidate expressions of expressions and statements."""
 
-    def __init__(self, table: ExprTable, min_cost: int) -> None:
+    def __init__(self, table: ExprTable, min_cost: int, integers: bool) -> None:
         self.table = table
         self.min_cost = min_cost
+        self.integers = integers  # these alone are candidates
         self.examples: dict[int, Expr] = {}
         self.costs: dict[int, int] = {}  # 0: no candidate
         self._known: dict[Stmt, dict[int, _Uses]] = {}
@@ -113,7 +114,12 @@ class _Occurrences:
         found = self.costs.get(number)
         if found is None:
             found = 0
-            if expr.dtype != "handle" and is_pure(expr) and not _names(expr):
+            if (
+                expr.dtype != "handle"
+                and not (self.integers and dtypes.is_float(expr.dtype))
+                and is_pure(expr)
+                and not _names(expr)
+            ):
                 found = expr_cost(expr)
                 found = found if found >= self.min_cost else 0
             self.costs[number] = found
@@ -187,12 +193,14 @@ def _reads_first(stmt: Stmt) -> bool:
     return type(stmt) is Evaluate and all(is_pure(item) for item in stmt.value.child_nodes())
 
 
-class _Eliminator:
-    def __init__(self, func: PrimFunc, min_cost: int) -> None:
+class Eliminator:
+    """Rewrites statements of a function; with ``integers`` floats stay where they are."""
+
+    def __init__(self, func: PrimFunc, min_cost: int, integers: bool = False) -> None:
         self.analyzer: Analyzer = function_analyzer(func)
         self.effects = EffectTable(func)
         self.table = ExprTable()
-        self.occurrences = _Occurrences(self.table, min_cost)
+        self.occurrences = _Occurrences(self.table, min_cost, integers)
         self.made = 0
 
     def stmt(self, stmt: Stmt) -> Stmt:

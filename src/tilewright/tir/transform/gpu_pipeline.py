@@ -16,6 +16,7 @@ from tilewright.tir.transform.lower_warp_memory import LowerWarpMemory
 from tilewright.tir.transform.make_kernel_abi import MakeKernelABI
 from tilewright.tir.transform.merge_shared_allocations import MergeSharedAllocations
 from tilewright.tir.transform.pipeline import block_passes
+from tilewright.tir.transform.share_index_arithmetic import ShareIndexArithmetic
 from tilewright.tir.transform.simplify import Simplify
 from tilewright.tir.transform.split_host_device import SplitHostDevice
 from tilewright.tir.transform.thread_sync import ThreadSync
@@ -71,6 +72,8 @@ def gpu_pipeline(target: Target) -> Sequential:
         Simplify(),
         # After the passes that know copies in flight by their attributes.
         InjectPTXAsyncCopy(_has_async_copies(target)),
+        # When indices have their last form; a long text takes compilers long.
+        ShareIndexArithmetic(),
         # Last, as all passes above look at kernels within their function.
         SplitHostDevice(target),
         # Records parameters, of which kernels have their own only now.
