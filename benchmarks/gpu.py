@@ -30,7 +30,7 @@ from benchmarks.gpu_cases import CASES, Case, bytes_of, shape_of
 from tilewright import dlight, driver
 from tilewright.codegen.cuda import nvrtc
 from tilewright.codegen.cuda.emit import emit_kernels
-from tilewright.ir import IRModule, dtypes
+from tilewright.ir import IRModule, PassContext, dtypes
 from tilewright.scheduling.gpu.kernel_bounds import KernelBound, kernel_bounds
 from tilewright.scheduling.gpu.roofs import Launch
 from tilewright.support.errors import MissingExtraError
@@ -49,7 +49,7 @@ def scheduled(case: Case, target: Target, args: argparse.Namespace) -> IRModule:
             max_trials_global=args.trials,
         )  # fmt: skip
         mod = tw.relax.transform.MetaScheduleApplyDatabase(database=database, target=target)(mod)
-    with target:
+    with target, PassContext(config={"dlight.tensor_maps": case.tensor_maps}):
         return dlight.default_schedule(target)(mod)
 
 

@@ -25,6 +25,7 @@ class Case:
     flops: float
     tensor_cores: bool = False
     quick: bool = False
+    tensor_maps: bool = False
 
     def prim_func(self) -> PrimFunc:
         """Return the operator as a function of its inputs and its result."""
@@ -46,8 +47,9 @@ def bytes_of(func: PrimFunc) -> float:
 def _matmul(size: int, dtype: str, **options: Any) -> Case:
     shape = (size, size)
     total = "int32" if dtype == "int8" else "float32"
+    way = ", tensor maps" if options.get("tensor_maps") else ""
     return Case(
-        f"gemm {dtype} {size}³",
+        f"gemm {dtype} {size}³{way}",
         ((shape, dtype), (shape, dtype)),
         lambda a, b: topi.nn.matmul(a, b, out_dtype=total),
         lambda torch, a, b: torch.matmul(a, b),
@@ -104,6 +106,8 @@ CASES = (
     _matmul(4096, "bfloat16"),
     _matmul(8192, "float16"),
     _matmul(4096, "int8"),
+    _matmul(4096, "float16", tensor_maps=True),
+    _matmul(8192, "float16", tensor_maps=True),
     _gemv(4096, 4096),
     _gemv(14336, 4096),
     _gemv(4096, 4096, vectors=4),
