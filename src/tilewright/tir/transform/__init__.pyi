@@ -90,6 +90,7 @@ from tilewright.tir.transform.storage_rewrite import SharedStorage as SharedStor
 from tilewright.tir.transform.storage_rewrite import StoragePlan as StoragePlan
 from tilewright.tir.transform.storage_rewrite import StorageRewrite as StorageRewrite
 from tilewright.tir.transform.storage_rewrite import storage_plan as storage_plan
+from tilewright.tir.transform.sum_in_blocks import SumInBlocks as SumInBlocks
 from tilewright.tir.transform.thread_sync import ThreadSync as ThreadSync
 from tilewright.tir.transform.transpose_tiles import TransposeTiles as TransposeTiles
 from tilewright.tir.transform.unify_thread_binding import UnifyThreadBinding as UnifyThreadBinding

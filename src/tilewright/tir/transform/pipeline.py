@@ -34,6 +34,7 @@ from tilewright.tir.transform.promote_accumulators import PromoteAccumulators
 from tilewright.tir.transform.simplify import Simplify
 from tilewright.tir.transform.specialise_pipeline import SpecialisePipeline
 from tilewright.tir.transform.storage_rewrite import StorageRewrite
+from tilewright.tir.transform.sum_in_blocks import SumInBlocks
 from tilewright.tir.transform.transpose_tiles import TransposeTiles
 from tilewright.tir.transform.unroll_loop import UnrollLoop
 from tilewright.tir.transform.vectorize_loop import VectorizeLoop
@@ -131,6 +132,8 @@ def cpu_pipeline(target: Target) -> Sequential:
             UnrollLoop(),
             TransposeTiles(),
             PromoteAccumulators(),
+            # Memory that became registers is summed up in, too.
+            SumInBlocks(),
             # What became registers is no memory that could be shared.
             *chosen(STORAGE_REWRITE, StorageRewrite(min_bytes=CPU_SHARED_BYTES)),
             # Options, for the code that is final but for the width and kind of its arithmetic.
