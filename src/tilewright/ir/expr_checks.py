@@ -24,6 +24,8 @@ from tilewright.ir.dtype import (
 from tilewright.ir.op import Op
 from tilewright.support.errors import VerifyError
 
+_MOST_ELEMENTS = (1 << 63) - 1
+
 
 def check_int_constant(value: int, dtype: object) -> None:
     """Refuse anything but an integer that fits its dtype."""
@@ -84,13 +86,20 @@ def check_name(name: object, what: str) -> None:
 
 
 def check_extents(extents: Iterable[object], what: str, name: str = "") -> None:
-    """Refuse constant extents that are fractional or negative."""
+    """Refuse constant extents that are fractional or negative, or too many elements to count."""
+    elements = 1
     for extent in extents:
-        value = getattr(extent, "value", 0)
-        if type(value) is int and value < 0:
-            raise VerifyError(f"{what + name} has the extent {value}, less than nothing")
-        if type(value) is float:
+        value = getattr(extent, "value", 1)
+        if type(value) is int:
+            if value < 0:
+                raise VerifyError(f"{what + name} has the extent {value}, less than nothing")
+            elements *= value
+        elif type(value) is float:
             raise VerifyError(f"{what + name} has the extent {value}, which is no integer")
+    if elements > _MOST_ELEMENTS:
+        raise VerifyError(
+            f"{what + name} has {elements} elements, more than 64-bit indices can count"
+        )
 
 
 def check_call(op: object, dtype: object) -> None:

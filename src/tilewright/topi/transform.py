@@ -26,6 +26,7 @@ from tilewright.topi.utils import (
     normal_axes,
     normal_axis,
     ravel,
+    repeated_extent,
     unravel,
 )
 
@@ -336,7 +337,7 @@ def tile(a: Tensor, reps: Sequence[int]) -> Tensor:
         )
 
     made: Tensor = compute(
-        tuple(extent * count for extent, count in zip(own, repeat)),
+        tuple(map(repeated_extent, own, repeat)),
         element,
         name="tile",
         tag="injective",
@@ -355,7 +356,7 @@ def repeat(a: Tensor, repeats: int, axis: int | None = None) -> Tensor:
         a, axis = reshape(a, (product(a.shape),)), 0
     axis = normal_axis(axis, a.ndim)
     shape = list(a.shape)
-    shape[axis] = shape[axis] * repeats
+    shape[axis] = repeated_extent(shape[axis], repeats)
     made: Tensor = compute(
         tuple(shape),
         lambda *i: a(

@@ -6,12 +6,18 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-from tilewright.ir import Expr, ExprLike, as_expr, as_int, cast, dtypes, or_
+from tilewright.ir import Expr, ExprLike, as_expr, as_int, cast, const, dtypes, or_
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, compute, require, require_equal
 
 InvalidShapeError = VerifyError
 """What operators raise for shapes that they don't take, under TVM's name."""
+
+
+def repeated_extent(extent: Expr, count: int) -> Expr:
+    """An extent times a number; raises ``VerifyError`` if that is more than indices can count."""
+    known = as_int(extent)
+    return extent * count if known is None else const(known * count)
 
 
 def sum_dtype(dtype: str) -> str:

@@ -33,7 +33,7 @@ from tilewright.relax.struct_info import (
 from tilewright.relax.values import ShapeLike, shape_values
 from tilewright.support.errors import VerifyError
 from tilewright.topi.slices import section_cuts, slice_bounds, slice_extent
-from tilewright.topi.utils import normal_axes, normal_axis
+from tilewright.topi.utils import normal_axes, normal_axis, repeated_extent
 
 
 def _ints(shape: Sequence[SupportsInt]) -> tuple[int, ...]:
@@ -385,7 +385,7 @@ def repeat(data: Tensor, repeats: int, axis: int | None = None) -> StructInfo:
     position = normal_axis(axis, len(shape))
     if repeats < 0:
         raise VerifyError(f"repeats must not be negative, got {repeats}")
-    shape[position] = simplify(shape[position] * repeats)
+    shape[position] = simplify(repeated_extent(shape[position], repeats))
     return TensorStructInfo(shape, data.dtype)
 
 
@@ -407,7 +407,7 @@ def tile(data: Tensor, repeats: int | tuple[int, ...]) -> StructInfo:
     ndim = max(len(shape), len(repeats))
     padded = (*([const(1)] * (ndim - len(shape))), *shape)
     reps = (*([1] * (ndim - len(repeats))), *repeats)
-    return TensorStructInfo([simplify(e * r) for e, r in zip(padded, reps)], data.dtype)
+    return TensorStructInfo([simplify(e) for e in map(repeated_extent, padded, reps)], data.dtype)
 
 
 _MODES = ("clip", "wrap", "fast")
