@@ -237,6 +237,7 @@ def test_external_data_stay_in_the_folder_of_the_model(tmp_path: Path) -> None:
     (inside / "w.bin").write_bytes(w.tobytes())
     (tmp_path / "secret.bin").write_bytes(w.tobytes())
     (inside / "link.bin").symlink_to(tmp_path / "secret.bin")
+    (inside / "circle.bin").symlink_to("circle.bin")
 
     def with_weight(location: str, **entries: int) -> Any:
         proto = model([node("Add", "x w", "y")], {"x": [3]}, ["y"], {"w": w})
@@ -250,7 +251,8 @@ def test_external_data_stay_in_the_folder_of_the_model(tmp_path: Path) -> None:
 
     found = call(from_onnx(with_weight("w.bin")), np.ones(3, np.float32))
     np.testing.assert_array_equal(found, w + 1)
-    for place in ("../secret.bin", str(tmp_path / "secret.bin"), "link.bin", "none.bin", "."):
+    outside = ("../secret.bin", str(tmp_path / "secret.bin"), "link.bin", "none.bin", ".")
+    for place in (*outside, "circle.bin", "w.bin\0", "a" * 300, "a/" * 5000):
         with pytest.raises(ImportModelError, match="no file in the model's folder"):
             from_onnx(with_weight(place))
     for entries in ({"offset": 4}, {"offset": -4}, {"length": 8}):

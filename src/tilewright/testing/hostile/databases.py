@@ -30,7 +30,7 @@ from tilewright.meta_schedule.passes import MetaScheduleApplyDatabase
 from tilewright.support.errors import TilewrightError
 from tilewright.support.text import printable
 from tilewright.target import Target
-from tilewright.testing.hostile.kind import PREFIX, Case, Fault, Kind, Limits
+from tilewright.testing.hostile.kind import OWN_FILES, Case, Fault, Kind, Limits
 from tilewright.testing.hostile.kind import folder as own_folder
 from tilewright.testing.hostile.mutate import as_line, damaged_bytes, damaged_value, odd_value
 from tilewright.tir import PrimFunc
@@ -399,12 +399,9 @@ def prepare() -> None:
 
 def _harmless() -> tuple[str, ...]:
     """Events that files of ours cause, and the Python parser when it reports an error."""
-    own = str(Path(tempfile.gettempdir(), PREFIX))
-    paths = (f"('{own}", f"(PosixPath('{own}")
-    events = ("open", "os.scandir", "os.listdir", "os.remove", "os.mkdir", "glob.glob")
     # Log records tell their place, and keys of dictionaries are identities.
     usual = ("open ('<unknown>'", "sys._getframe ", "builtins.id ")
-    return (*usual, *(f"{event} {path}" for path in paths for event in events))
+    return (*usual, *OWN_FILES)
 
 
 KIND = Kind(make, check, Limits(seconds=20.0, harmless=_harmless()), prepare)

@@ -97,3 +97,12 @@ class Kind:
     limits: Limits = Limits()
     prepare: Callable[[], None] = lambda: None
     """Runs once before the first child starts: imports what checks need."""
+
+
+_OWN = str(Path(tempfile.gettempdir(), PREFIX))
+OWN_FILES = tuple(
+    f"{event} {path}"
+    for path in (f"('{_OWN}", f"(PosixPath('{_OWN}")
+    for event in ("open", "os.scandir", "os.listdir", "os.remove", "os.mkdir", "glob.glob")
+)
+"""Events that files in :func:`folder` cause, for ``harmless``."""

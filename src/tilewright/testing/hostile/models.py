@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tilewright.ir.contents import make_collectors
 from tilewright.relax.frontend.onnx import from_onnx, parse_model, require_onnx
 from tilewright.support.errors import TilewrightError
-from tilewright.testing.hostile.kind import Case, Kind, Limits
+from tilewright.testing.hostile.kind import OWN_FILES, Case, Kind, Limits, emptied_folder, folder
 from tilewright.testing.hostile.mutate import damaged_bytes
 
 if TYPE_CHECKING:
@@ -120,7 +120,12 @@ _MODELS = (
     <domain: "mine", opset_import: ["": 21]>
     twice <slope> (u) => (v) { w = LeakyRelu <alpha: float = @slope> (u) v = Add (w, w) }""",
 )
-_NUMBERS = (0, 1, -1, 2, 3, 7, 255, 1 << 20, 2**31 - 1, -(2**31), 2**31, 2**62, 2**63 - 1, -(2**63))
+_NUMBERS = (
+    0, 1, -1, 2, 3, 7, 255, 1 << 20, 2**31 - 1, -(2**31), 2**31, 2**61 + 1, 2**62, 2**62 + 1,
+    2**63 - 1, -(2**63),
+)  # fmt: skip
+"""Some of them times an extent are small again in 64 bits."""
+_WEIGHTS = "weights.bin"
 _FLOATS = (0.0, -0.0, 1.0, -1.0, 1e-30, 1e30, float("inf"), float("nan"))
 _KINDS = (
     "Add Concat Conv Reshape Slice Loop If Scan Resize Gather Expand Tile Pad Range Split Einsum "
@@ -211,8 +216,14 @@ def _change_tensor(rng: Random, model: onnx.ModelProto) -> None:
                 values[rng.randrange(len(values))] = rng.choice(pool)
     else:
         found.data_location = 1
-        places = ("/etc/passwd", "../x", ".", "", "a" * 300, "\x00", "/dev/zero")
-        found.external_data.add(key="location", value=rng.choice(places))
+        found.ClearField("raw_data")
+        places = ("/etc/passwd", "../x", ".", "", "a" * 300, "a/" * 5000, "\x00", "/dev/zero")
+        place = rng.choice((*places, _WEIGHTS, _WEIGHTS, "circle", "outside", "model.onnx"))
+        found.external_data.add(key="location", value=place)
+        for key in ("offset", "length"):
+            if rng.random() < 0.3:
+                number = rng.choice((*_NUMBERS, "1e3", "0x4", "9" * 5000))
+                found.external_data.add(key=key, value=str(number))
 
 
 def _change_shape(rng: Random, model: onnx.ModelProto) -> None:
@@ -281,9 +292,11 @@ _CHANGES: dict[str, Callable[[Random, onnx.ModelProto], None]] = {
 
 
 def check(data: bytes) -> str:
-    """Import the model."""
+    """Import the model from a file, beside which there are others."""
+    path = folder() / "model.onnx"
+    path.write_bytes(data)
     try:
-        from_onnx(parse_model(data))
+        from_onnx(path)
     except TilewrightError:
         return "refused"
     return "imported"
@@ -295,6 +308,11 @@ def _prepare() -> None:
     make_collectors()
     for data in _corpus():
         from_onnx(parse_model(data))
+    own = emptied_folder()
+    (own / _WEIGHTS).write_bytes(bytes(4096))
+    (own / "circle").symlink_to("circle")
+    (own / "outside").symlink_to("/etc/passwd")
 
 
-KIND = Kind(make, check, Limits(seconds=20.0, memory=1 << 30), _prepare)
+_LIMITS = Limits(seconds=20.0, memory=1 << 30, harmless=OWN_FILES)
+KIND = Kind(make, check, _LIMITS, _prepare)

@@ -201,8 +201,12 @@ def _external(what: str, tensor: onnx.TensorProto, size: int, folder: Path | Non
             "model instead, or load it with onnx.load, which reads such files"
         )
     root = folder.resolve()
-    path = (root / entries.get("location", "")).resolve()
-    if not path.is_relative_to(root) or not path.is_file():
+    try:
+        path = (root / entries.get("location", "")).resolve()
+        found = path.is_relative_to(root) and path.is_file()
+    except (OSError, RuntimeError, ValueError):  # too long, links in a circle, a zero byte
+        found = False
+    if not found:
         raise ImportModelError(
             f"{what} is stored in {entries.get('location')!r}, which is no file in the model's "
             f"folder {os.fspath(root)!r}"
