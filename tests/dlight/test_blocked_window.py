@@ -12,6 +12,7 @@ from tests.everyday import few
 from tilewright import driver, te, topi
 from tilewright.dlight.cpu import BlockedWindow
 from tilewright.ir import IRModule, Var
+from tilewright.runtime import guarded
 from tilewright.scheduling import NotApplicable
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
@@ -22,7 +23,7 @@ NATIVE = Target("native")
 LANES = NATIVE.vector_lanes(32)
 
 
-def image(channels: int, height: int, width: int, block: int = LANES, batch: Any = 1) -> te.Tensor:
+def image(channels: int, height: Any, width: Any, block: int = LANES, batch: Any = 1) -> te.Tensor:
     return te.placeholder((batch, channels // block, height, width, block), name="x")
 
 
@@ -126,10 +127,72 @@ def test_inputs_are_read_in_place(batch: Any) -> None:
     assert not is_padded(pool(image(LANES, 12, 12, batch=batch), topi.nn.max_pool2d, 3, 2, 1))
 
 
-def test_wide_padding_and_unknown_sizes_are_padded() -> None:
+def test_wide_padding_is_copied() -> None:
     """Tiles of which several are partly beside the image would run under masks."""
     assert is_padded(depthwise(image(LANES, 9, 40), dilation=9, padding=9))
-    assert is_padded(depthwise(image(LANES, te.var("h"), te.var("w"))))  # type: ignore[arg-type]
+    assert is_padded(depthwise(image(LANES, te.var("h"), te.var("w")), dilation=9, padding=9))
+    assert not is_padded(depthwise(image(LANES, te.var("h"), te.var("w"))))
+
+
+SIZES = [(1, 1), (2, 3), (3, 6), (2, 7), (1, 8), (5, 9), (4, 13), (3, 14), (2, 15), (4, 31), (0, 9)]
+NARROW = Target("llvm -mcpu=x86-64-v3")
+
+
+@few(
+    ("size", "options"),
+    [
+        (3, {}),
+        (3, {"strides": 2}),
+        (5, {}),
+        (5, {"strides": 2}),
+        (3, {"padding": (2, 0, 1, 3)}),
+        (3, {"padding": 0}),
+        (3, {"dilation": 2, "padding": 2}),
+        (7, {"padding": 3}),
+        (2, {"padding": 1, "strides": (2, 3)}),
+    ],
+    every=3,
+)
+@pytest.mark.parametrize("target", [NATIVE, NARROW], ids=["native", "narrow"])
+@pytest.mark.parametrize("known", ["batch", "height", "width", "none"])
+def test_symbolic_images(size: int, options: dict[str, Any], target: Target, known: str) -> None:
+    """One kernel for all sizes; NaN and infinities of one image don't reach another."""
+    lanes = target.vector_lanes(32)
+    height = 4 if known == "height" else te.var("h")
+    width = 31 if known == "width" else te.var("w")
+    batch = 2 if known == "batch" else te.var("n")
+    func = depthwise(
+        image(lanes, height, width, lanes, batch),
+        size,
+        **options,
+    )
+    made = apply(func, target)
+    assert isinstance(made, PrimFunc), made
+    kernel = driver.compile(IRModule({"main": made}), target)["main"]
+    plain = driver.compile(func.with_attr(IS_SCHEDULED, 1), target, name="f")["f"]
+    rng = np.random.default_rng(0)
+    for rows, columns in SIZES:
+        n = 2 if known == "batch" else rows % 3
+        shape = (n, 1, 4 if known == "height" else rows, 31 if known == "width" else columns, lanes)
+        x = rng.standard_normal(shape, dtype=np.float32)
+        if x.size:
+            x.reshape(-1)[rng.integers(0, x.size, 2)] = np.nan, np.inf
+        w = rng.standard_normal((1, 1, size, size, lanes), dtype=np.float32)
+        b = rng.standard_normal((1, 1, 1, 1, lanes), dtype=np.float32)
+        padding = options.get("padding", size // 2)
+        around = (padding,) * 4 if isinstance(padding, int) else padding
+        strides = np.broadcast_to(options.get("strides", 1), 2)
+        reach = options.get("dilation", 1) * (size - 1) + 1
+        out = [
+            (extent + around[axis] + around[axis + 2] - reach) // strides[axis] + 1
+            for axis, extent in enumerate(shape[2:4])
+        ]
+        if min(out) < 0 or (min(out) == 0 and n):
+            continue
+        found, expected = (np.empty((n, 1, *out, lanes), np.float32) for _ in range(2))
+        plain(x, w, b, expected)
+        kernel(guarded(x), guarded(w), guarded(b), held := guarded(found))
+        np.testing.assert_allclose(held, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("size", [3, 5])

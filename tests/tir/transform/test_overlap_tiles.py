@@ -136,3 +136,71 @@ def test_a_residual_in_place_is_read_once(flat: bool, kind: str) -> None:
 
 def test_a_false_flag_moves_nothing() -> None:
     assert _overlapped({})[1] and not _overlapped({}, flag=False)[1]
+
+
+SYMBOLIC = """
+@T.prim_func
+def main(a: T.handle, S: T.Buffer((3,), "float32"), c: T.handle):
+    n = T.int64()
+    A = T.match_buffer(a, (3, n), "float32")
+    C = T.match_buffer(c, (3, n), "float32")
+    B = T.alloc_buffer((3, n), "float32")
+    for i in range(3):
+        for j0 in T.serial((n + 6) // 7, annotations=MARKS):
+            for j1 in range(7):
+                with T.block("zero"):
+                    vi = T.axis.spatial(3, i)
+                    vj = T.axis.spatial(n, j0 * 7 + j1)
+                    T.where(j0 * 7 + j1 < n)
+                    B[vi, vj] = T.float32(0)
+            for k, j1 in T.grid(TAPS, 7):
+                with T.block("B"):
+                    vi, vk = T.axis.remap("SR", [i, k])
+                    vj = T.axis.spatial(n, j0 * 7 + j1)
+                    T.where(j0 * 7 + j1 < n)
+                    B[vi, vj] = B[vi, vj] + T.if_then_else(
+                        LOW <= vj + vk and vj + vk < n + LOW,
+                        A[vi, vj + vk - LOW], T.float32(0))
+            for j1 in range(7):
+                with T.block("C"):
+                    vi = T.axis.spatial(3, i)
+                    vj = T.axis.spatial(n, j0 * 7 + j1)
+                    T.where(j0 * 7 + j1 < n)
+                    C[vi, vj] = VALUE
+"""
+
+
+def _symbolic(marks: str, low: int, taps: int, value: str) -> tuple[tir.PrimFunc, tir.PrimFunc]:
+    """A function before and after the pass."""
+    text = SYMBOLIC.replace("MARKS", marks).replace("VALUE", value)
+    mod = IRModule({"main": parse(text.replace("LOW", str(low)).replace("TAPS", str(taps)))})
+    plain = mod["main"]
+    for step in (LowerInitBlock(), PlanBufferAllocation(), OverlapTiles()):
+        mod = step(mod)
+    return plain, mod["main"]
+
+
+@pytest.mark.parametrize("marks", ['"pragma_cut_masks": 1, "pragma_overlap_last": 1',
+                                   '"pragma_overlap_last": 1'])  # fmt: skip
+@pytest.mark.parametrize(("low", "taps"), [(0, 1), (1, 3), (2, 3), (0, 3), (2, 5), (9, 3), (4, 12)])
+def test_extents_that_come_with_the_call(marks: str, low: int, taps: int) -> None:
+    plain, made = _symbolic("{" + marks + "}", low, taps, "B[vi, vj] * S[vi]")
+    high = taps - 1 - low
+    cut = "cut" in marks and low + max(0, high) <= 7
+    assert f"n >= {7 + max(low, high, 1) if cut else 7}" in made.script()
+    kernel = driver.compile(IRModule({"main": plain}), "llvm -num-cores=1")["main"]
+    for n in range(32):
+        a, s = np.random.default_rng(n).random((3, n), "float32"), np.arange(3, dtype="float32")
+        padded = np.pad(a, ((0, 0), (low, taps)))
+        expected = sum(padded[:, k : k + n] for k in range(taps)) * s[:, None]
+        results = [guarded(np.zeros_like(a)) for _ in range(2)]
+        kernel(guarded(a), s, results[0])
+        run(made, a, s, results[1])
+        for found in results:
+            np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_a_residual_of_the_same_extents_may_be_in_the_place_of_the_result() -> None:
+    marks = '{"pragma_overlap_last": 1}'
+    _, made = _symbolic(marks, 1, 3, "B[vi, vj] + A[vi, vj]")
+    assert "n >= 7" not in made.script() and "T.where" in made.script()

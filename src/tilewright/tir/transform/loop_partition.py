@@ -201,7 +201,8 @@ class _Partitioner(StmtMutator):
     def visit_For(self, node: For) -> Stmt:
         around, self.whole = self.whole, self.whole or is_flagged(node.annotations, KEEP_WHOLE)
         # In a loop that stays whole, the loops of its tile do too.
-        stays = is_flagged(node.annotations, KEEP_WHOLE) or (around and node.kind == UNROLLED)
+        inside = around and node.kind == UNROLLED and not is_flagged(node.annotations, CUT_MASKS)
+        stays = is_flagged(node.annotations, KEEP_WHOLE) or inside
         made = self._cut(node) if self.left > 0 and node.kind in _CUT and not stays else None
         if made is None:
             with inside_loop(self.analyzer, node):
@@ -427,7 +428,7 @@ def _conditions(loop: For, sizes: set[Var]) -> list[_Condition]:
 
     def note(condition: Expr, masks: bool) -> None:
         for part in conjuncts(condition):
-            slack = _slack(part)
+            slack = slack_of(part)
             if slack is None or not uses_var(slack, {loop.loop_var}):
                 continue
             if not masks or every or uses_var(slack, sizes):
@@ -468,7 +469,7 @@ def _is_mask(node: Node) -> bool:
     return type(node) is Call and node.op.name == "if_then_else"
 
 
-def _slack(condition: Any) -> Expr | None:
+def slack_of(condition: Any) -> Expr | None:
     """The expression that is at least zero exactly where a comparison holds."""
     kind = type(condition)
     if kind not in (LT, LE, GT, GE) or condition.a.dtype != "int64":

@@ -12,8 +12,9 @@ input about once, while a convolution uses it for every filter.
 - Windows over single channels (depthwise convolution, pooling): neighbouring columns form a tile,
   over which the window is unrolled. Little is reused, so a padded copy would cost as much as the
   arithmetic: the first and the last tile of a row, and the window's rows beyond the image's edge,
-  are code of their own that knows what is padding. Only with unknown sizes, large windows and wide
-  padding is the input padded group by group.
+  are code of their own that knows what is padding. Where tiles don't divide a row, as where its
+  width comes with the call, the last one begins before the end of the one before. Only with large
+  windows and wide padding is the input padded group by group.
 """
 
 from __future__ import annotations
@@ -56,15 +57,15 @@ from tilewright.scheduling.cpu import (
 from tilewright.target import Target
 from tilewright.tir import SPATIAL, BufferLoad, IterVar
 from tilewright.tir.analysis import has_branch
-from tilewright.tir.attrs import CUT_MASKS, PREFETCH_NEXT
+from tilewright.tir.attrs import CUT_MASKS, KEEP_WHOLE, OVERLAP_LAST, PREFETCH_NEXT
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 
 _LINE_BYTES = 64
 # Larger windows are left to rules that reduce in loops; steps of vectors that are written out.
 _LARGEST_WINDOW, _UNROLLED = 64, 160
-# Vectors of a window's tile.
-_MOST_COLUMNS = 14
+# Vectors of a window's tile, and so many of these that it hardly matters whether one is cut off.
+_MOST_COLUMNS, _MANY_TILES = 14, 3
 # Rows and columns that an image counts as if their number comes with the call, and columns of its
 # tiles: widths are often multiples.
 _ASSUMED, _COLUMNS = 56, 7
@@ -166,7 +167,7 @@ class BlockedWindow(Form):
             return image
         padding = _padding_of(sch, image)
         done = {rv.name for rv in padding}
-        in_place = _is_read_in_place(sch, image, padding)
+        in_place = _is_read_in_place(sch, image, padding, target)
         if in_place:
             for rv in padding:
                 sch.compute_inline(rv)
@@ -288,14 +289,15 @@ def _padding_of(sch: Schedule, image: _Image) -> list[BlockRV]:
     ]
 
 
-def _is_read_in_place(sch: Schedule, image: _Image, padding: Sequence[BlockRV]) -> bool:
+def _is_read_in_place(
+    sch: Schedule, image: _Image, padding: Sequence[BlockRV], target: Target
+) -> bool:
     """Whether a window reads its unpadded input: what is padding must be known in the code.
 
     That is so where the window's columns are written out, and no more tiles than the first and the
     last of a row are beside the image.
     """
-    row, size = image.row, image.column.extent
-    if row is None or row.extent is None or size is None or len(padding) != 1:
+    if image.row is None or len(padding) != 1:
         return False
     block = sch.get(padding[0])
     loads, value = loads_of(block), stores_of(block)[0].value
@@ -304,16 +306,21 @@ def _is_read_in_place(sch: Schedule, image: _Image, padding: Sequence[BlockRV]) 
     dims = dimensions_of(image.data, image.column)
     if len(dims) != 1 or loads[0].buffer.ndim != image.data.buffer.ndim:
         return False
-    extents = (as_int(load.buffer.shape[dims[0]]) for load in (image.data, loads[0]))
-    padded, whole = (extent or 0 for extent in extents)
-    columns, (span, apart) = _columns_of(image), _window(image, image.column)
-    fits = columns * span <= _UNROLLED and whole > 0 and padded - whole <= columns * apart
+    padded, whole = (load.buffer.shape[dims[0]] for load in (image.data, loads[0]))
+    beside = as_int(Analyzer().simplify(padded - whole))
+    columns, (span, apart) = _columns_of(image, target), _window(image, image.column)
+    fits = columns * span <= _UNROLLED and beside is not None and beside <= columns * apart
     return fits and sch.choices.choose("blocked_window.in_place", (True, False))
 
 
-def _columns_of(image: _Image) -> int:
-    """Columns of a window's tile."""
-    return even_size(image.column.extent or _COLUMNS, _MOST_COLUMNS)
+def _columns_of(image: _Image, target: Target) -> int:
+    """Columns of a window's tile: their sums and what they read fit in the registers."""
+    extent, most = image.column.extent, min(_MOST_COLUMNS, target.vector_registers // 2 - 1)
+    if extent is None:
+        return min(_COLUMNS, most)
+    size = even_size(extent, most)
+    # Narrow tiles load weights more often; of several wide ones the last may overlap another.
+    return most if 2 * size < most and extent >= _MANY_TILES * most else size
 
 
 def _is_pointwise(image: _Image) -> bool:
@@ -512,7 +519,7 @@ def _schedule_window(
 ) -> None:
     """Tile columns, unroll the window, divide groups of rows of each channel among threads."""
     found, steps = image.found, [axis.loop for axis in image.found.steps]
-    columns, row = _columns_of(image), image.row
+    columns, row = _columns_of(image, target), image.row
     assert row is not None
     outer, inner = [image.batch.loop, image.channel.loop], [row.loop]
     if row.extent is not None:
@@ -526,6 +533,11 @@ def _schedule_window(
     if in_place:
         for loop in (tile, *(axis.loop for axis in found.taps(image.data, row))):
             sch.annotate(loop, CUT_MASKS, 1)
+        if (image.column.extent or 1) % columns:
+            sch.annotate(tile, OVERLAP_LAST, 1)
+        if row.extent is None:
+            # Masks by a size that comes with the call cut loops; that of rows would be two.
+            sch.annotate(row.loop, KEEP_WHOLE, 1)
     for rv in padding:
         _pad_rows(sch, rv, outer[-1], target)
     parallelize(sch, outer, target, 2 * work_of(found.axes))
