@@ -111,6 +111,14 @@ def test_constant_weights_are_packed_beforehand(
     assert bool(split_layout_rewrite(made)[1]) == constant
 
 
+def test_words_that_are_broadcast_are_near_each_other() -> None:
+    """Of weights with columns side by side those of the next step are lines further on."""
+    target = Target("llvm -mcpu=x86-64-v3").with_options(num_cores=1)
+    made = scheduled(matmul(128, 768, 3072, "uint8", "int8", transposed=False), target)
+    assert "x_wide = T.alloc_buffer((128, 3072)" in made.script()
+    assert "w_wide = T.alloc_buffer((48, 1536, 16, 2)" in made.script()
+
+
 @pytest.mark.parametrize("target", ["llvm -mcpu=x86-64-v3", "llvm -mcpu=x86-64"])
 @pytest.mark.parametrize(("a", "b"), PAIRS)
 def test_targets_without_the_instruction(a: str, b: str, target: str) -> None:

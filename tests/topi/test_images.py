@@ -12,6 +12,7 @@ from by_rule import evaluate, moved, numbers, t
 from tests.everyday import few
 from tilewright import te, topi
 from tilewright.support.errors import VerifyError
+from tilewright.topi.sampling import Sampling
 
 image = topi.image
 
@@ -199,3 +200,10 @@ def test_options_that_are_unknown() -> None:
     ):  # fmt: skip
         with pytest.raises(VerifyError, match=message):
             define()
+
+
+def test_places_of_small_images_are_of_32_bits() -> None:
+    for extents, kind in (((9, 7), "int32"), ((46340, 46341), "int32"), ((46341, 46341), "int64")):
+        steps = Sampling(extents, "linear", "zeros", False)
+        places = te.placeholder((2, 1, 3), "float32")
+        assert steps.index(places).dtype == steps.index_dtype == kind

@@ -6,6 +6,7 @@ formula would take long to compile.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,8 @@ from tilewright import te
 from tilewright.ir import INDEX, Expr, call, cast, const, maximum, minimum, select
 
 CUBIC = -0.75
+# Pixels of an image whose places fit in 32 bits.
+_MOST_NEAR = (1 << 31) - 1
 
 
 class Sampling:
@@ -30,6 +33,8 @@ class Sampling:
         self.align = align
         self.per_axis = {"nearest": 1, "linear": 2, "cubic": 4}[mode]
         self.taps = self.per_axis ** len(extents)
+        # Short vectors convert floats to 32 bits only, and hold twice as many such places.
+        self.index_dtype = "int32" if math.prod(extents) <= _MOST_NEAR else INDEX
 
     def places(self, grid: te.Tensor) -> te.Tensor:
         """Where each result lies on the image, in pixels."""
@@ -79,7 +84,8 @@ class Sampling:
         dtype = places.dtype
 
         def formula(tap: Expr, *at: Expr) -> Expr:
-            index: Expr = const(0, INDEX)
+            kind = self.index_dtype
+            index: Expr = const(0, kind)
             seen: Expr = const(True, "bool")
             for axis, extent in enumerate(self.extents):
                 place = places(axis, *at)
@@ -93,9 +99,9 @@ class Sampling:
                     near = self._inside(near, const(float(extent), dtype))
                 zero = const(0.0, dtype)
                 seen = seen & (near >= zero) & (near <= last)
-                own = cast(minimum(maximum(near, zero), last), INDEX)
-                index = index * extent + own
-            return select(seen, index, const(-1, INDEX))
+                own = cast(minimum(maximum(near, zero), last), kind)
+                index = index * const(extent, kind) + own
+            return select(seen, index, const(-1, kind))
 
         shape = (self.taps, *places.shape[1:])
         made: te.Tensor = te.compute(shape, formula, name="grid_index")
@@ -141,8 +147,8 @@ class Sampling:
         return made
 
     def _pixel(self, flat: te.Tensor, n: Expr, c: Expr, at: Expr, dtype: str) -> Expr:
-        there = cast(flat(n, c, maximum(at, 0)), dtype)
-        return select(at >= 0, there, const(0, dtype))
+        there = cast(flat(n, c, cast(maximum(at, const(0, at.dtype)), INDEX)), dtype)
+        return select(at >= const(0, at.dtype), there, const(0, dtype))
 
     def weighted(self, flat: te.Tensor, index: te.Tensor, weight: te.Tensor) -> te.Tensor:
         """The sum of taps."""

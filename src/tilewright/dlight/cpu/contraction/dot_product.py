@@ -42,7 +42,7 @@ from tilewright.dlight.cpu.contraction.packing import (
     known_before,
     lay_out_words,
 )
-from tilewright.dlight.cpu.contraction.plan import Plan
+from tilewright.dlight.cpu.contraction.plan import Plan, is_scattered
 from tilewright.dlight.cpu.contraction.pointwise import is_pointwise
 from tilewright.dlight.cpu.contraction.register_tile import Limits, Tile, choose_tile, rank_tiles
 from tilewright.dlight.cpu.contraction.wider_copies import WIDENED_OPERAND
@@ -78,6 +78,7 @@ from tilewright.scheduling import (
     depends,
     dimension_of,
     longest,
+    stride,
 )
 from tilewright.scheduling.cpu import (
     SEPARATE,
@@ -417,6 +418,9 @@ def _plans_along(
     best = max((choose_tile(row, vector, limits(most)) for most in heights), key=promise)
     uses, constant = work_of(rows), panel.buffer in known_before(sch.mod["main"])
     worth = 1.0 if constant else uses / (uses + target.costs.word_uses)
+    apart = (stride(word, words.reduce) or 0) * words.dot.width
+    if is_scattered(apart * dtypes.bytes_of(word.buffer.dtype), steps):
+        worth *= target.costs.scattered
     made = {(best.rows, best.columns): replace(best, score=worth * promise(best))}
     for most in range(_HEIGHTS[0], 3, -2) if sch.choices.is_search else ():
         for tile in rank_tiles(row, vector, limits(most))[:3]:

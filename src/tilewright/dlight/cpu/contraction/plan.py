@@ -374,11 +374,15 @@ def _known_bytes(load: BufferLoad) -> int:
     return math.prod(extents) * dtypes.bytes_of(load.buffer.dtype)
 
 
+def is_scattered(pitch: int, steps: float) -> bool:
+    """Whether so many steps of a reduction, ``pitch`` bytes apart, are far from each other."""
+    return pitch >= _FAR_APART and steps >= _DEEP
+
+
 def _is_scattered(operand: BufferLoad, steps: Sequence[Axis]) -> bool:
     """Whether steps of the reduction are far apart in an operand."""
     pitch = max(abs(stride(operand, axis) or 0) for axis in steps)
-    far = pitch * dtypes.bytes_of(operand.buffer.dtype) >= _FAR_APART
-    return far and work_of(steps) >= _DEEP
+    return is_scattered(pitch * dtypes.bytes_of(operand.buffer.dtype), work_of(steps))
 
 
 def _is_packable(load: BufferLoad, vector: Axis) -> bool:
