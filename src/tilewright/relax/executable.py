@@ -358,26 +358,65 @@ def build(
         raise BuildError(f"exec_mode is 'bytecode' or 'compiled', got {exec_mode!r}")
     if system_lib:
         raise BuildError("there are no system libraries: write a library by export_library(path)")
-    pipeline, schedule = relax_pipeline, tir_pipeline
     resolved = resolve_target(target)
-    if isinstance(mod, Function):
-        mod = IRModule.from_expr(mod)
+    mod = _prepared(IRModule.from_expr(mod) if isinstance(mod, Function) else mod, params)
+    parameters, objects = _parameters(mod), _object_places(mod)
+    mod = FlattenTupleParams()(lower_objects(mod))
+    if relax_pipeline == "default":
+        # A graph of tensor functions stays as it is: fusing again would undo what was tuned.
+        relax_pipeline = "zero" if any(map(has_operators, mod.functions.values())) else None
+    mod = run_pipeline(mod, relax_pipeline, resolved)
+    by_rule = tir_pipeline == "default"
+    if not by_rule:
+        mod = run_pipeline(mod, tir_pipeline, resolved)
+    signatures = [
+        replace(
+            graph_signature(name, function, parameters.get(name, ())),
+            objects=objects.get(name, ((), ())),
+        )
+        for name, function in mod.functions.items()
+        if isinstance(function, Function)
+        and not function.is_primitive
+        and not function.is_partition
+    ]
+    if not signatures:
+        raise BuildError("the module has no graph function; build tensor functions by compile")
+    return _compiled(mod, signatures, resolved, by_rule=by_rule)
+
+
+def _prepared(mod: IRModule, params: Mapping[str, Any] | None) -> IRModule:
+    """The graph with its parameters bound, without functions that are parts of others."""
     if params:
         mod = BindParams("main", params)(mod)
     verify_graph(mod)
     # What patterns cut out, and no code generator took, is compiled in the functions it came from.
-    mod = InlineFunctions()(mod).map_functions(
+    return InlineFunctions()(mod).map_functions(
         lambda _, function: (
             None if function.is_partition or _takes_functions(function) else function
         ),
         Function,
     )
-    parameters = {
-        name: _parameters(function)
-        for name, function in mod.functions.items()
-        if isinstance(function, Function) and not function.is_primitive
-    }
-    objects = {
+
+
+def _takes_functions(function: Function) -> bool:
+    """Whether the function is only a part of those that call it."""
+    return any(isinstance(param.struct_info, FuncStructInfo) for param in function.params)
+
+
+def _parameters(mod: IRModule) -> dict[str, tuple[tuple[str, Any], ...]]:
+    """Name and nesting of each parameter, of functions of which any parameter is a tuple."""
+    found = {}
+    for name, function in mod.functions.items():
+        if isinstance(function, Function) and not function.is_primitive:
+            made = tuple((param.name, nesting(param.struct_info)) for param in function.params)
+            if any(item is not None for _, item in made):
+                found[name] = made
+    return found
+
+
+def _object_places(mod: IRModule) -> dict[str, tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Where objects are in the parameters and in the result of each function."""
+    return {
         name: (
             object_places([param.struct_info for param in function.params]),
             object_places([function.body.struct_info]),
@@ -385,51 +424,33 @@ def build(
         for name, function in mod.functions.items()
         if isinstance(function, Function)
     }
-    mod = FlattenTupleParams()(lower_objects(mod))
-    if pipeline == "default":
-        # A graph of tensor functions stays as it is: fusing again would undo what was tuned.
-        pipeline = "zero" if any(map(has_operators, mod.functions.values())) else None
-    mod = run_pipeline(mod, pipeline, resolved)
-    if schedule != "default":
-        mod = run_pipeline(mod, schedule, resolved)
-    graphs = {
-        name: function
-        for name, function in mod.functions.items()
-        if isinstance(function, Function)
-        and not function.is_primitive
-        and not function.is_partition
-    }
-    if not graphs:
-        raise BuildError("the module has no graph function; build tensor functions by compile")
-    signatures = [
-        replace(
-            graph_signature(name, function, parameters.get(name, ())),
-            objects=objects.get(name, ((), ())),
-        )
-        for name, function in graphs.items()
-    ]
-    by_rule = schedule == "default"
-    lower = partial(_lowered, target=resolved, by_rule=by_rule)
+
+
+def _compiled(
+    mod: IRModule, signatures: Sequence[GraphSignature], target: Target, *, by_rule: bool
+) -> Executable:
+    """Compile a graph, or find it compiled: scheduled ``by_rule`` only, on CPUs."""
+    lower = partial(_lowered, target=target, by_rule=by_rule)
     # Kernels are found by their text (``codegen.cuda.nvrtc``).
-    key = GraphKey(mod, resolved) if by_rule and resolved.kind == "llvm" else None
+    key = GraphKey(mod, target) if by_rule and target.kind == "llvm" else None
     found = None if key is None else find(key, lower)
     if found is not None:
         module, later, places = found
-        signatures = _with_places(signatures, places)
-        return Executable(module, signatures, str(resolved), planned=later)
+        return Executable(module, _with_places(signatures, places), str(target), planned=later)
     planned, lowered = lower(mod)
     constants = lowered.attrs.get(CONSTANTS, {})
     recipes = None if key is None else recipes_of(key, constants)
     settle_all(data for data in constants.values() if isinstance(data, ConstantData))
-    module = compile_module(lowered, resolved)
+    module = compile_module(lowered, target)
+    names = {signature.name for signature in signatures}
     places = {
         name: overwritable_parameters(planned, function)
         for name, function in planned.functions.items()
-        if isinstance(function, Function) and name in graphs
+        if isinstance(function, Function) and name in names
     }
     if key is not None and recipes is not None:
         keep(key, recipes, module, places)
-    return Executable(module, _with_places(signatures, places), str(resolved), planned=planned)
+    return Executable(module, _with_places(signatures, places), str(target), planned=planned)
 
 
 def _with_places(
@@ -452,17 +473,6 @@ def _lowered(mod: IRModule, *, target: Target, by_rule: bool) -> tuple[IRModule,
             lambda _, function: None if isinstance(function, Function) else function
         )
     return planned, lowered
-
-
-def _takes_functions(function: Function) -> bool:
-    """Whether the function is only a part of those that call it."""
-    return any(isinstance(param.struct_info, FuncStructInfo) for param in function.params)
-
-
-def _parameters(function: Function) -> tuple[tuple[str, Any], ...]:
-    """Name and nesting of each parameter, if any is a tuple."""
-    made = tuple((param.name, nesting(param.struct_info)) for param in function.params)
-    return made if any(item is not None for _, item in made) else ()
 
 
 def as_numpy(value: object) -> Any:
