@@ -20,7 +20,7 @@ constant indices in both copies, and are computed whole (``relax_tile_guards``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -214,40 +214,37 @@ class _Partitioner(StmtMutator):
         found = _conditions(loop, self.sizes)
         if not found:
             return None
-        var = loop.loop_var
-        low, high = as_int(loop.min), None
-        if low is not None and as_int(loop.extent) is not None:
-            if not _OPTION.value().partition_const_loop:
-                return None
-            high = low + (as_int(loop.extent) or 0)
-        start, stop = low, high
+        low, count = as_int(loop.min), as_int(loop.extent)
+        whole = None if low is None or count is None else (low, low + count)
+        if whole is not None and not _OPTION.value().partition_const_loop:
+            return None
+        inside = whole  # where the conditions that are cut at hold
         cut: set[int] = set()
         tests: list[tuple[_Condition, Expr]] = []
-        for condition in found:
-            least = int_set(condition.slack, condition.domain, analyzer=self._fresh()).min
-            if not isinstance(least, Expr) or any(uses_var(least, {v}) for v in condition.domain):
-                continue
-            factor, rest = _line(least, var)
-            if factor and start is not None and stop is not None:
-                if factor < 0:
-                    stop = min(stop, rest // -factor + 1)
-                else:
-                    start = max(start, -(rest // factor))
+        for condition, least in self._least_slacks(found):
+            factor, rest = _line(least, loop.loop_var)
+            if factor and inside is not None:
+                inside = _narrowed(inside, factor, rest)
                 cut.add(id(condition.expr))
             elif condition.domain and self._harmless(least, loop):
                 tests.append((condition, least))
-        if cut and start is not None and stop is not None and start < stop:
-            if low is None or high is None or (start == low and stop == high):
-                return None
-            return self._segments(loop, (low, start, stop, high), cut)
-        if cut and low is not None and high is not None and is_flagged(loop.annotations, CUT_MASKS):
+        if cut and whole is not None and inside is not None:
+            (low, high), (start, stop) = whole, inside
+            if start < stop:
+                return None if inside == whole else self._segments(loop, (low, *inside, high), cut)
             # No iteration is without its condition; there may be one where several fail.
-            first, last = (max(low, min(high, end)) for end in sorted((start or 0, stop or 0)))
-            if low < first < high or low < last < high:
+            first, last = (max(low, min(high, end)) for end in (stop, start))
+            apart = low < first < high or low < last < high
+            if apart and is_flagged(loop.annotations, CUT_MASKS):
                 return self._segments(loop, (low, first, last, high), set())
-        if tests:
-            return self._doubled(loop, tests)
-        return None
+        return self._doubled(loop, tests) if tests else None
+
+    def _least_slacks(self, conditions: list[_Condition]) -> Iterator[tuple[_Condition, Expr]]:
+        """Conditions with their least slack in the loops between, where that is known."""
+        for condition in conditions:
+            least = int_set(condition.slack, condition.domain, analyzer=self._fresh()).min
+            if isinstance(least, Expr) and not uses_var(least, set(condition.domain)):
+                yield condition, least
 
     def _harmless(self, test: Expr, loop: For) -> bool:
         """Whether a test may be evaluated before what guarded it: it divides by nothing unknown."""
@@ -413,6 +410,14 @@ def _line(value: Expr, var: Var) -> tuple[int, int]:
     linear = linear_coefficients(value, [var])
     factor, rest = (None, None) if linear is None else map(as_int, linear)
     return (0, 0) if factor is None or rest is None else (factor, rest)
+
+
+def _narrowed(ends: tuple[int, int], factor: int, rest: int) -> tuple[int, int]:
+    """The part between two ends where ``factor * var + rest >= 0``."""
+    start, stop = ends
+    if factor < 0:
+        return start, min(stop, rest // -factor + 1)
+    return max(start, -(rest // factor)), stop
 
 
 def _conditions(loop: For, sizes: set[Var]) -> list[_Condition]:

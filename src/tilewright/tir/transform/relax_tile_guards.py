@@ -117,6 +117,10 @@ class _Shortener(StmtMutator):
         return node.replace(extent=const(extent, node.loop_var.dtype), body=body)
 
 
+#: Loops and their extents, by the stride in the index of a store.
+_Places = dict[int, tuple[Var, int]]
+
+
 class _Store:
     """A store to a tile: the loops and conditions between it and the allocation."""
 
@@ -126,7 +130,7 @@ class _Store:
         self.conditions = [conjunct for item in conditions for conjunct in conjuncts(item)]
         self.vector = any(loop.kind == VECTORIZED for loop in loops)
 
-    def places(self) -> tuple[dict[int, tuple[Var, int]], int] | None:
+    def places(self) -> tuple[_Places, int] | None:
         """Loops by their stride in the index, and the elements that they reach over.
 
         ``None`` unless different iterations store different elements.
@@ -136,7 +140,7 @@ class _Store:
         linear = linear_coefficients(index, inner)
         if linear is None or as_int(linear[-1]) is None or (as_int(linear[-1]) or 0) < 0:
             return None
-        found: dict[int, tuple[Var, int]] = {}
+        found: _Places = {}
         for var, factor in zip(inner, linear):
             loop = self.loops[var]
             stride, extent = as_int(factor), as_int(loop.extent)
@@ -150,6 +154,18 @@ class _Store:
             reach = stride * found[stride][1]
         last = (as_int(linear[-1]) or 0) + sum(s * (n - 1) for s, (_, n) in found.items())
         return found, last + 1
+
+    def may_run_unguarded(self, places: _Places) -> bool:
+        """Whether nothing goes wrong without the conditions, which are of what is stored alone."""
+        bounds = [bound for loop in self.loops.values() for bound in (loop.min, loop.extent)]
+        # How often a loop runs is read where the guard said not to, if data say it.
+        if not all(map(_is_free_of_data, bounds)) or not _may_run_anyway(self.node.value):
+            return False
+        others = self.loops.keys() - {var for var, _ in places.values()}
+        return all(
+            _is_free_of_data(item) and others.isdisjoint(free_vars(item))
+            for item in self.conditions
+        )
 
 
 class _Tile:
@@ -173,41 +189,36 @@ class _Tile:
         if not all(store.conditions for store in self.stores):
             return False
         reach = 0
-        known: tuple[dict[int, tuple[Var, int]], list[Expr]] | None = None
+        first: tuple[_Store, _Places] | None = None
         for store in self.stores:
             found = store.places()
-            if found is None or not _may_run_anyway(store.node.value):
+            if found is None or not store.may_run_unguarded(found[0]):
                 return False
-            bounds = [bound for loop in store.loops.values() for bound in (loop.min, loop.extent)]
-            if not all(
-                _may_run_anyway(bound) and not collect(bound, BufferLoad) for bound in bounds
-            ):
-                return False  # how often a loop runs is read where the guard said not to
             places, reach = found[0], max(reach, found[1])
-            indexed = {var for var, _ in places.values()}
-            for condition in store.conditions:
-                if any(v in store.loops and v not in indexed for v in free_vars(condition)):
-                    return False
-                if not _may_run_anyway(condition) or any(
-                    isinstance(item, BufferLoad) for item in pre_order(condition)
-                ):
-                    return False
-            if known is None:
-                known = places, store.conditions
-                continue
-            first, conditions = known
-            if {s: n for s, (_, n) in places.items()} != {s: n for s, (_, n) in first.items()}:
-                return False
-            names = {var: first[stride][0] for stride, (var, _) in places.items()}
-            renamed = [substitute(item, names) for item in store.conditions]
-            if not (_subset(renamed, conditions) and _subset(conditions, renamed)):
+            if first is None:
+                first = store, places
+            elif not _guarded_alike(*first, store, places):
                 return False
         self.reach = reach
         return reach * dtypes.bytes_of(self.buffer.dtype) <= MAX_BYTES
 
 
+def _guarded_alike(store: _Store, places: _Places, other: _Store, others: _Places) -> bool:
+    """Whether two stores do each element under the same conditions."""
+    if {s: n for s, (_, n) in others.items()} != {s: n for s, (_, n) in places.items()}:
+        return False
+    names = {var: places[stride][0] for stride, (var, _) in others.items()}
+    renamed = [substitute(item, names) for item in other.conditions]
+    return _subset(renamed, store.conditions) and _subset(store.conditions, renamed)
+
+
 def _subset(some: list[Expr], others: list[Expr]) -> bool:
     return all(any(expr_equal(item, other) for other in others) for item in some)
+
+
+def _is_free_of_data(value: Expr) -> bool:
+    """Whether a value may be computed anywhere: it divides by nothing unknown and loads nothing."""
+    return _may_run_anyway(value) and not collect(value, BufferLoad)
 
 
 def _may_run_anyway(value: Expr) -> bool:

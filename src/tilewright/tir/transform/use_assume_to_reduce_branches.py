@@ -86,10 +86,19 @@ class _Fact:
     value: Expr
 
 
-def _fact_of(stmt: Stmt, analyzer: Analyzer) -> _Fact | None:
-    """What a nest of loops around a single assumption says."""
+@dataclass(frozen=True)
+class _Nest:
+    """A nest of loops or axes around one statement: their ranges, and the loops' extents."""
+
+    stmt: Evaluate
+    domain: Mapping[Var, Range]
+    loops: Mapping[Var, Expr]  # the loop of a variable or of an axis, by its extent
+
+
+def _nest_of(stmt: Stmt) -> _Nest | None:
+    """The nest of loops around a single evaluation."""
     domain: dict[Var, Range] = {}
-    loops: dict[Var, Expr] = {}  # the loop of a variable or of an axis, by its extent
+    loops: dict[Var, Expr] = {}
     while not isinstance(stmt, Evaluate):
         if type(stmt) is For:
             domain[stmt.loop_var] = Range.from_min_extent(stmt.min, stmt.extent)
@@ -105,25 +114,44 @@ def _fact_of(stmt: Stmt, analyzer: Analyzer) -> _Fact | None:
             domain, stmt = axes, stmt.block.body
         else:
             return None
-    if not is_assumption(stmt):
+    return _Nest(stmt, domain, loops)
+
+
+def _fact_of(stmt: Stmt, analyzer: Analyzer) -> _Fact | None:
+    """What a nest of loops around a single assumption says."""
+    nest = _nest_of(stmt)
+    if nest is None or not is_assumption(nest.stmt):
         return None
-    parts = list(_disjuncts(stmt.value.args[0]))  # type: ignore[attr-defined]
+    parts = list(_disjuncts(nest.stmt.value.args[0]))  # type: ignore[attr-defined]
     for part in parts:
         for load, value in ((part.a, part.b), (part.b, part.a)) if type(part) is EQ else ():
             rest = or_(*(item for item in parts if item is not part))
-            indices = load.indices if type(load) is BufferLoad else ()
-            named = [index for index in indices if isinstance(index, Var) and index in domain]
-            plain = len(set(named)) == len(indices)
-            others = {var for expr in (rest, value) for var in free_vars(expr)} & set(domain)
-            given = (rest, value, *domain.values())
-            reads = any(type(item) is BufferLoad for node in given for item in pre_order(node))
-            # A loop over something else says nothing if it is empty.
-            runs = all(
-                analyzer.can_prove(extent >= 1) for var, extent in loops.items() if var not in named
-            )
-            if named and plain and others <= set(named) and not reads and runs:
-                return _Fact(load, {var: domain[var] for var in named}, rest, value)
+            if type(load) is BufferLoad and _says_of_each(nest, load, rest, value, analyzer):
+                named = _indices_in(nest.domain, load)
+                return _Fact(load, {var: nest.domain[var] for var in named}, rest, value)
     return None
+
+
+def _indices_in(domain: Mapping[Var, Range], load: BufferLoad) -> list[Var]:
+    return [index for index in load.indices if isinstance(index, Var) and index in domain]
+
+
+def _says_of_each(
+    nest: _Nest, load: BufferLoad, unless: Expr, value: Expr, analyzer: Analyzer
+) -> bool:
+    """Whether an equality is of one element for each iteration of the loops over its indices."""
+    named = set(_indices_in(nest.domain, load))
+    if not named or len(named) != len(load.indices):
+        return False
+    used = {var for expr in (unless, value) for var in free_vars(expr)}
+    if not used & set(nest.domain) <= named:
+        return False
+    given = (unless, value, *nest.domain.values())
+    if any(type(item) is BufferLoad for node in given for item in pre_order(node)):
+        return False
+    # A loop over something else says nothing if it is empty.
+    others = (extent for var, extent in nest.loops.items() if var not in named)
+    return all(analyzer.can_prove(extent >= 1) for extent in others)
 
 
 def _whole_axes(realize: BlockRealize, loops: Mapping[Var, Range]) -> dict[Var, Range] | None:
