@@ -51,6 +51,7 @@ _OPERATORS: dict[type, Callable[[Any, Any], Any]] = {
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
 }
+_FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {"min": minimum, "max": maximum}
 
 
 def map_text(
@@ -115,57 +116,68 @@ def parse_map(
 
     Raises ``ScheduleError`` for anything else.
     """
-
-    def fail(reason: str) -> ScheduleError:
-        return ScheduleError(f"{text!r} is not an index map: {reason}")
-
     if not isinstance(text, str) or len(text) > _LONGEST:
         raise ScheduleError(f"an index map is text of up to {_LONGEST} characters")
-    try:
-        tree = ast.parse(text.strip(), mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise fail(f"syntax error, {getattr(error, 'msg', error)}") from error
-    if not isinstance(tree, ast.Lambda):
-        raise fail("expected `lambda i, j: (…)`")
-    arguments = tree.args
-    if arguments.vararg or arguments.kwonlyargs or arguments.kwarg or arguments.defaults:
-        raise fail("only parameters without defaults are allowed")
-    parameters = {item.arg: Var(item.arg) for item in (*arguments.posonlyargs, *arguments.args)}
-    known = {**(symbols or {}), **parameters}
+    return _MapReader(text, symbols or {}).map()
 
-    def read(item: ast.expr) -> Any:
+
+class _MapReader:
+    """Reads a map from its syntax tree."""
+
+    def __init__(self, text: str, symbols: Mapping[str, Var]) -> None:
+        self.text = text
+        self.tree = self._lambda()
+        arguments = self.tree.args
+        self.parameters = {
+            item.arg: Var(item.arg) for item in (*arguments.posonlyargs, *arguments.args)
+        }
+        self.known = {**symbols, **self.parameters}
+
+    def fail(self, reason: str) -> ScheduleError:
+        return ScheduleError(f"{self.text!r} is not an index map: {reason}")
+
+    def map(self) -> tuple[tuple[Var, ...], tuple[Expr, ...], tuple[int, ...]]:
+        body = self.tree.body
+        results: list[Expr] = []
+        separators: list[int] = []
+        for item in body.elts if isinstance(body, (ast.Tuple, ast.List)) else [body]:
+            if isinstance(item, ast.Name) and item.id == SEPARATOR_NAME:
+                separators.append(len(results))
+                continue
+            try:
+                results.append(self.read(item))
+            except RecursionError:
+                raise self.fail("it is nested too deeply") from None
+            except (ArithmeticError, VerifyError) as error:  # division by zero, a large number
+                raise self.fail(str(error)) from error
+        return tuple(self.parameters.values()), tuple(results), tuple(separators)
+
+    def _lambda(self) -> ast.Lambda:
+        try:
+            tree = ast.parse(self.text.strip(), mode="eval").body
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            raise self.fail(f"syntax error, {getattr(error, 'msg', error)}") from error
+        if not isinstance(tree, ast.Lambda):
+            raise self.fail("expected `lambda i, j: (…)`")
+        arguments = tree.args
+        if arguments.vararg or arguments.kwonlyargs or arguments.kwarg or arguments.defaults:
+            raise self.fail("only parameters without defaults are allowed")
+        return tree
+
+    def read(self, item: ast.expr) -> Any:
+        """Read index arithmetic."""
         if isinstance(item, ast.Constant) and type(item.value) is int:
             return const(item.value)
         if isinstance(item, ast.Name):
-            if item.id not in known:
-                raise fail(f"unknown name {item.id}")
-            return known[item.id]
+            if item.id not in self.known:
+                raise self.fail(f"unknown name {item.id}")
+            return self.known[item.id]
         if isinstance(item, ast.BinOp) and type(item.op) in _OPERATORS:
-            return _OPERATORS[type(item.op)](read(item.left), read(item.right))
+            return _OPERATORS[type(item.op)](self.read(item.left), self.read(item.right))
         if isinstance(item, ast.UnaryOp) and isinstance(item.op, ast.USub):
-            return -read(item.operand)
-        if (
-            isinstance(item, ast.Call)
-            and isinstance(item.func, ast.Name)
-            and item.func.id in ("min", "max")
-            and len(item.args) == 2
-            and not item.keywords
-        ):
-            make = minimum if item.func.id == "min" else maximum
-            return make(read(item.args[0]), read(item.args[1]))
-        raise fail(f"`{ast.unparse(item)}` is not index arithmetic")
-
-    body = tree.body.elts if isinstance(tree.body, (ast.Tuple, ast.List)) else [tree.body]
-    results: list[Expr] = []
-    separators: list[int] = []
-    for item in body:
-        if isinstance(item, ast.Name) and item.id == SEPARATOR_NAME:
-            separators.append(len(results))
-            continue
-        try:
-            results.append(read(item))
-        except RecursionError:
-            raise fail("it is nested too deeply") from None
-        except (ArithmeticError, VerifyError) as error:  # division by zero, a number too large
-            raise fail(str(error)) from error
-    return tuple(parameters.values()), tuple(results), tuple(separators)
+            return -self.read(item.operand)
+        if isinstance(item, ast.Call) and isinstance(item.func, ast.Name) and not item.keywords:
+            make = _FUNCTIONS.get(item.func.id)
+            if make is not None and len(item.args) == 2:
+                return make(self.read(item.args[0]), self.read(item.args[1]))
+        raise self.fail(f"`{ast.unparse(item)}` is not index arithmetic")
