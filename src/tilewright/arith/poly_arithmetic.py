@@ -406,34 +406,41 @@ class PolyArithmetic:
 
     def _div_atom(self, a: Poly, b: Poly, dtype: str) -> Poly:
         """``a // b`` where nothing splits off: nested divisions, else an atom."""
-        table = self.context.table
         constant = a.get((), 0)
         terms = [(mono, value) for mono, value in a.items() if mono]
         if len(terms) == 1 and terms[0][1] == 1 and len(terms[0][0]) == 1:
-            number = terms[0][0][0]
-            operands = table.operands[number]
-            if operands is not None and table.kinds[number] == DIV and self.positive(operands[1]):
-                # (x // p + k) // b  ==  (x + k*p) // (p*b)
-                if self.positive(b):
-                    top = poly_add(operands[0], poly_scale(operands[1], constant))
-                    return self.floordiv(top, poly_mul(operands[1], b), dtype)
-            elif operands is not None and table.kinds[number] == MOD and not constant:
-                # (x % (b*m)) // b  ==  (x // b) % m
-                over = self.exact(operands[1], b)
-                if over is not None and self.positive(b) and self.positive(over):
-                    return self.floormod(self.floordiv(operands[0], b, dtype), over, dtype)
-            elif operands is not None and table.kinds[number] in (MIN, MAX) and self.positive(b):
-                # max(x*b, y) // b  ==  max(x, y // b)
-                sides = [poly_add(side, poly_const(constant)) for side in operands]
-                if any(constant_of(s) is None and self.exact(s, b) is not None for s in sides):
-                    first, second = (self.floordiv(side, b, dtype) for side in sides)
-                    return self.minmax(table.kinds[number], first, second, dtype)
+            made = self._div_of_atom(terms[0][0][0], constant, b, dtype)
+            if made is not None:
+                return made
         if self.context.residues:
             by = constant_of(b)
             coeff, base = self.modular.poly(a)
             if by and by > 0 and coeff % by == 0 and base % by:
                 return self._div_atom(poly_sub(a, poly_const(base % by)), b, dtype)
-        return self.reduced({(table.compound(DIV, a, b, dtype),): 1})
+        return self.reduced({(self.context.table.compound(DIV, a, b, dtype),): 1})
+
+    def _div_of_atom(self, number: int, constant: int, b: Poly, dtype: str) -> Poly | None:
+        """``(atom + constant) // b`` by the atom's operands; ``None`` where that is no simpler."""
+        kind, operands = self.context.table.kinds[number], self.context.table.operands[number]
+        if operands is None or not self.positive(b):
+            return None
+        first, second = operands
+        if kind == DIV and self.positive(second):
+            # (x // p + k) // b  ==  (x + k*p) // (p*b)
+            top = poly_add(first, poly_scale(second, constant))
+            return self.floordiv(top, poly_mul(second, b), dtype)
+        if kind == MOD and not constant:
+            # (x % (b*m)) // b  ==  (x // b) % m
+            over = self.exact(second, b)
+            if over is not None and self.positive(over):
+                return self.floormod(self.floordiv(first, b, dtype), over, dtype)
+        if kind in (MIN, MAX):
+            # max(x*b, y) // b  ==  max(x, y // b)
+            sides = [poly_add(side, poly_const(constant)) for side in operands]
+            if any(constant_of(s) is None and self.exact(s, b) is not None for s in sides):
+                first, second = (self.floordiv(side, b, dtype) for side in sides)
+                return self.minmax(kind, first, second, dtype)
+        return None
 
     def _mod_atom(self, a: Poly, b: Poly, dtype: str) -> Poly:
         """``a % b`` where nothing splits off: inner remainders of multiples of b go away."""
