@@ -169,31 +169,35 @@ def _evaluate(mod: IRModule, value: RelaxExpr, values: Any, extents: dict[Var, A
     if is_call_to(value, "assert_op"):
         _assert(*assertion_operands(value), extents)  # type: ignore[arg-type]
         return ()
-    if isinstance(value, RelaxCall) and value.op in CALLS:
-        return _call_packed(mod, value, values, extents)
     if isinstance(value, StringValue):
         return value.value
     if isinstance(value, PrimValue):
         return _number(value.value, extents)
+    if isinstance(value, RelaxCall) and value.op in CALLS:
+        return _call_packed(mod, value, values, extents)
     if isinstance(value, RelaxCall) and value.op in (CALL_TIR, CALL_TIR_INPLACE):
-        ref, args, extra = call_tir_operands(value)
-        if not isinstance(ref.callee, GlobalVar):
-            raise RunError(f"{ref.name} is a library function, the interpreter can't run it")
-        inputs = [np.array(_evaluate(mod, arg, values, extents), order="C") for arg in args]
-        outputs = [
-            np.zeros(_numbers(info.shape, extents), numpy_dtype(info.dtype))
-            if place == -1
-            else inputs[place]
-            for info, place in zip(output_infos(value), inplace_indices(value))
-        ]
-        fresh = [o for o, place in zip(outputs, inplace_indices(value)) if place == -1]
-        scalars = _numbers(extra.values, extents) if extra is not None else []
-        run_tensor_function(mod[ref.callee], *inputs, *fresh, *scalars)
-        return outputs[0] if isinstance(value.struct_info, TensorStructInfo) else tuple(outputs)
+        return _call_tensor_function(mod, value, values, extents)
     if isinstance(value, RelaxCall) and isinstance(value.op, GlobalVar):
         operands = [_evaluate(mod, arg, values, extents) for arg in value.args]
         return _call(mod, mod[value.op], operands)
     raise RunError(f"the interpreter of graphs can't evaluate {value!r}")
+
+
+def _call_tensor_function(
+    mod: IRModule, value: RelaxCall, values: Any, extents: dict[Var, Any]
+) -> Any:
+    ref, args, extra = call_tir_operands(value)
+    if not isinstance(ref.callee, GlobalVar):
+        raise RunError(f"{ref.name} is a library function, the interpreter can't run it")
+    inputs = [np.array(_evaluate(mod, arg, values, extents), order="C") for arg in args]
+    outputs, fresh = [], []
+    for info, place in zip(output_infos(value), inplace_indices(value)):
+        if place == -1:
+            fresh.append(np.zeros(_numbers(info.shape, extents), numpy_dtype(info.dtype)))
+        outputs.append(fresh[-1] if place == -1 else inputs[place])
+    scalars = _numbers(extra.values, extents) if extra is not None else []
+    run_tensor_function(mod[ref.callee], *inputs, *fresh, *scalars)
+    return outputs[0] if isinstance(value.struct_info, TensorStructInfo) else tuple(outputs)
 
 
 def _number(value: Expr, extents: dict[Var, object]) -> object:
