@@ -63,10 +63,6 @@ def transposition_of(block: Block, axes: Sequence[Axis], target: Target) -> Tran
     along = [axis for axis in axes[:-1] if axis.extent != 1 and _is_along(turned, axis)]
     if len(along) != 1 or not _are_same(load for load in loads_of(block) if load.buffer is operand):
         return None
-    if any(
-        len({v for v in (axis.var,) if v in load.indices}) > 1 for load in turned for axis in axes
-    ):
-        return None
     if _is_joined(turned[0], along[0]):
         # What a condition leaves out isn't copied.
         at_times = loads_at_times(block)
