@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tilewright.arith import normalize_to_iter_sum, simplify
+from tilewright.arith import IterSplitExpr, normalize_to_iter_sum, simplify
 from tilewright.dlight.buffer_info import BufferInfo
 from tilewright.ir import (
     Call,
@@ -230,31 +230,17 @@ def normalize(sch: Schedule, block_info: SBlockInfo) -> bool | None:
     nothing, for a block that isn't of this form.
     """
     block = sch.get(block_info.block_rv)
-    ranges = {each.var: each for each in block.iter_vars}
-    try:
-        access = normalize_to_iter_sum(
-            detect_dominant_read(block), {var: axis.dom for var, axis in ranges.items()}
-        )
-    except (ScheduleError, VerifyError):
-        return None
-    infos = {each.var: each for each in block_info.iters}
-    order = [(infos.get(split.source.source), split) for split in access.args]
-    used = [info.var for info, _ in order if info is not None]
-    if free_vars(access.base) & ranges.keys() or sorted(map(id, used)) != sorted(map(id, infos)):
-        return None
-    groups = [(info, split) for info, split in order if not is_const(split.lower_factor, 1)]
-    if len(groups) > 1 or any(info is None or info.kind != "R" for info, _ in groups):
+    order = _splits_of_matrix(block, block_info)
+    if order is None:
         return None
     buffers = [_vars_of(block, access) for access in (*block.writes, *block.reads)]
-    kinds: dict[str, list[LoopRV]] = {"batch": [], "result": [], "step": [], "group": []}
-    named = [info for info, _ in order if info is not None]
-    roles = [_role_in_product(info, buffers) for info in named]
+    roles = [_role_in_product(info, buffers) for info, _ in order]
     if not {"result", "step"} <= set(roles):
         return None
+    kinds: dict[str, list[LoopRV]] = {"batch": [], "result": [], "step": [], "group": []}
     for role, (info, split) in zip(roles, order):
-        assert info is not None
         loop = info.loop_rv
-        if groups and info is groups[0][0]:
+        if not is_const(split.lower_factor, 1):
             loop, inner = sch.split(loop, [None, split.lower_factor])
             kinds["group"].append(inner)
         kinds[role].append(loop)
@@ -264,7 +250,29 @@ def normalize(sch: Schedule, block_info: SBlockInfo) -> bool | None:
     sch.reorder(*(loop for loops in kinds.values() for loop in loops))
     for loops in kinds.values():
         sch.fuse(*loops)
-    return named[-1].kind == "R"
+    return order[-1][0].kind == "R"
+
+
+def _splits_of_matrix(
+    block: Block, block_info: SBlockInfo
+) -> list[tuple[IterInfo, IterSplitExpr]] | None:
+    """The axes of a block as its largest operand has them; at most one, a reduction, is grouped."""
+    ranges = {each.var: each.dom for each in block.iter_vars}
+    try:
+        access = normalize_to_iter_sum(detect_dominant_read(block), ranges)
+    except (ScheduleError, VerifyError):
+        return None
+    infos = {each.var: each for each in block_info.iters}
+    order = [(infos.get(split.source.source), split) for split in access.args]
+    used = [info for info, _ in order if info is not None]
+    if free_vars(access.base) & ranges.keys() or sorted(map(id, used)) != sorted(
+        map(id, infos.values())
+    ):
+        return None
+    grouped = [info for info, split in order if not is_const(split.lower_factor, 1)]
+    if len(grouped) > 1 or any(info is None or info.kind != "R" for info in grouped):
+        return None
+    return [(info, split) for info, split in order if info is not None]
 
 
 def _role_in_product(info: IterInfo, buffers: Sequence[set[Var]]) -> str:
