@@ -7,7 +7,9 @@ ones (``cut_axes``). Otherwise elements are processed one by one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 from tilewright.ir import as_int, collect, dtypes
 from tilewright.scheduling.blocks import (
@@ -79,76 +81,148 @@ def schedule_injective(
     if skip == 0:
         axes = _best_axes(sch, rv, join_neighbours(sch, rv, axes), target)
     block = sch.get(rv)
-    inside = work_inside(block.body)
-    work = work_of(axes) * inside * (8 if is_costly(block) else 1)
+    work = work_of(axes) * work_inside(block.body) * (8 if is_costly(block) else 1)
     vectors = sch.choices.choose(f"{block.name}.vectors", others_after(vectors, (1, 2, 4, 8)))
-    last, outer = axes[-1], [axis.loop for axis in axes[:-1]]
-    lanes = target.vector_lanes(max(8, _moving_bits(block, last)))
-    way, blocks = _way(block, axes, target, whole=skip == 0), [rv]
-    if way == "vectors":
-        size, cases = vector_extent(last.extent, lanes, vectors * lanes), None
-        if skip == 0 and is_flat(block, axes):
-            last = Axis(sch.fuse(*(axis.loop for axis in axes)), last.var, last.kind, None)
-            outer, size = [], _flat_vector(axes, lanes, vectors)
-        elif skip == 0 and size is not None:
-            cases = _cases(sch.choices, block, axes, target)
-            if cases is not None:
-                size = min(size, max(1, _CASES // (cases.extent or 1)) * lanes)
-                outer = [axis.loop for axis in axes[:-1] if axis is not cases]
-        if size is not None:
-            inner = last.loop
-            if size != last.extent:
-                chunk, inner = sch.split(last.loop, [None, size])
-                outer.append(chunk)
-            if cases is not None:
-                sch.reorder(*outer, cases.loop, inner)
-                sch.unroll(cases.loop)
-            sch.vectorize(inner)
-    elif isinstance(way, Segments):
-        blocks = schedule_segments(sch, axes, way, lanes, vectors * lanes)
-    elif isinstance(way, Transposition):
-        outer = schedule_transposition(sch, rv, axes, way, target)
-    elif way == "gather" and (rows := shared_gather(block, axes)) is not None:
-        outer = schedule_gather(sch, axes, rows)
-    elif way == "channels" and (turns := channels_of(block, axes)) is not None:
-        outer = schedule_channels(sch, axes, turns, lanes)
-    elif way is None and skip == 0 and (turn := turn_of(block, last)) is not None:
-        outer, blocks = schedule_turns(sch, axes, turn, lanes)
-    elif way is None and inside > 1 and (apart := _even_axis(block, axes, lanes)) is not None:
-        outer = [axis.loop for axis in axes if axis is not apart]
-        size = vector_extent(apart.extent, lanes, vectors * lanes)
+    lanes = target.vector_lanes(max(8, _moving_bits(block, axes[-1])))
+    task = _Task(sch, rv, axes, target, lanes, vectors, whole=skip == 0)
+    made = (_way(block, axes, target, whole=skip == 0) or _without_neighbours)(task)
+    for part in made.blocks:
+        stream_if_large(sch, part, target, made.streaming)
+    if skip == 0:
+        parallelize(sch, _enough(sch, made.outer, target), target, work)
+        prefetch_gathered_rows(sch, rv, target)
+
+
+@dataclass(frozen=True)
+class _Task:
+    """A block to vectorise, with its loops; ``whole`` if all of them may be changed."""
+
+    sch: Schedule
+    rv: BlockRV
+    axes: Sequence[Axis]
+    target: Target
+    lanes: int
+    vectors: int
+    whole: bool
+
+    @property
+    def block(self) -> Block:
+        """The block as it is now."""
+        block: Block = self.sch.get(self.rv)
+        return block
+
+    def loops_but(self, *axes: Axis) -> list[LoopRV]:
+        """The loops of the other axes."""
+        return [axis.loop for axis in self.axes if not any(axis is other for other in axes)]
+
+    def done(
+        self,
+        outer: list[LoopRV],
+        blocks: Sequence[BlockRV] | None = None,
+        streaming: int = 1,
+    ) -> _Done:
+        """What came of it."""
+        return _Done(outer, [self.rv] if blocks is None else blocks, streaming)
+
+
+@dataclass(frozen=True)
+class _Done:
+    """Loops that may run in parallel, the blocks inside, how ``stream_if_large`` takes these."""
+
+    outer: list[LoopRV]
+    blocks: Sequence[BlockRV]
+    streaming: int
+
+
+_Way = Callable[[_Task], _Done]
+"""One way to vectorise a block."""
+
+
+def _in_vectors(task: _Task) -> _Done:
+    """Vectors along the last axis, or along all of them."""
+    sch, axes, last = task.sch, task.axes, task.axes[-1]
+    limit, outer = task.vectors * task.lanes, task.loops_but(last)
+    if task.whole and is_flat(task.block, axes):
+        chunk, inner = sch.split(
+            sch.fuse(*(axis.loop for axis in axes)),
+            [None, _flat_vector(axes, task.lanes, task.vectors)],
+        )
+        sch.vectorize(inner)
+        return task.done([chunk])
+    size = vector_extent(last.extent, task.lanes, limit)
+    if size is None:
+        return task.done(outer)
+    cases = _cases(sch.choices, task.block, axes, task.target) if task.whole else None
+    if cases is not None:
+        size = min(size, max(1, _CASES // (cases.extent or 1)) * task.lanes)
+        outer = task.loops_but(last, cases)
+    inner = last.loop
+    if size != last.extent:
+        chunk, inner = sch.split(last.loop, [None, size])
+        outer.append(chunk)
+    if cases is not None:
+        sch.reorder(*outer, cases.loop, inner)
+        sch.unroll(cases.loop)
+    sch.vectorize(inner)
+    return task.done(outer)
+
+
+def _in_segments(segments: Segments, task: _Task) -> _Done:
+    limit = task.vectors * task.lanes
+    blocks = schedule_segments(task.sch, task.axes, segments, task.lanes, limit)
+    return task.done(task.loops_but(task.axes[-1]), blocks)
+
+
+def _transposed(plan: Transposition, task: _Task) -> _Done:
+    outer = schedule_transposition(task.sch, task.rv, task.axes, plan, task.target)
+    return task.done(outer, streaming=2)
+
+
+def _gathered(rows: Axis, task: _Task) -> _Done:
+    return task.done(schedule_gather(task.sch, task.axes, rows))
+
+
+def _by_channels(turns: tuple[Axis, Axis], task: _Task) -> _Done:
+    return task.done(schedule_channels(task.sch, task.axes, turns, task.lanes))
+
+
+def _without_neighbours(task: _Task) -> _Done:
+    """Turns, vectors of elements evenly apart, or one element after the other."""
+    sch, axes, lanes = task.sch, task.axes, task.lanes
+    if task.whole and (turn := turn_of(task.block, axes[-1])) is not None:
+        return task.done(*schedule_turns(sch, axes, turn, lanes))
+    inside = work_inside(task.block.body)
+    if inside > 1 and (apart := _even_axis(task.block, axes, lanes)) is not None:
+        outer = task.loops_but(apart)
+        size = vector_extent(apart.extent, lanes, task.vectors * lanes)
         chunk, inner = sch.split(apart.loop, [None, size])
         outer.append(chunk)
         sch.reorder(*outer, inner)
         sch.vectorize(inner)
-    elif way is None and (not outer or inside > 1):
-        outer.append(last.loop)  # else nothing would be left to share, or too little
-    for part in blocks:
-        stream_if_large(sch, part, target, 2 if isinstance(way, Transposition) else 1)
-    if skip == 0:
-        parallelize(sch, _enough(sch, outer, target), target, work)
-        prefetch_gathered_rows(sch, rv, target)
+        return task.done(outer)
+    if len(axes) == 1 or inside > 1:
+        return task.done(task.loops_but())  # else nothing would be left to share, or too little
+    return task.done(task.loops_but(axes[-1]))
 
 
-def _way(
-    block: Block, axes: Sequence[Axis], target: Target, *, whole: bool
-) -> Transposition | Segments | str | None:
+def _way(block: Block, axes: Sequence[Axis], target: Target, *, whole: bool) -> _Way | None:
     """How to vectorise; ``whole`` if all loops of the block may be changed."""
     last, turns = axes[-1], channels_of(block, axes)
     vectors = can_vectorize(block, last)
     if vectors and (turns is None or is_flat(block, axes)):
-        return (segments_of(block, last) if whole else None) or "vectors"
-    if whole and not vectors and (wrapped := wrapped_segments(block, last)) is not None:
-        return wrapped
-    plan = transposition_of(block, axes, target) if whole and not vectors else None
-    if plan is not None:
-        return plan
-    if whole and not vectors and shared_gather(block, axes) is not None:
-        return "gather"
+        segments = segments_of(block, last) if whole else None
+        return _in_vectors if segments is None else partial(_in_segments, segments)
+    if whole and not vectors:
+        if (wrapped := wrapped_segments(block, last)) is not None:
+            return partial(_in_segments, wrapped)
+        if (plan := transposition_of(block, axes, target)) is not None:
+            return partial(_transposed, plan)
+        if (rows := shared_gather(block, axes)) is not None:
+            return partial(_gathered, rows)
     if turns is not None:
-        return "channels"
+        return partial(_by_channels, turns)
     if _is_near(block, last) or (whole and _mixes_gathered(block, last)):
-        return "vectors"
+        return _in_vectors
     return None
 
 
@@ -216,7 +290,7 @@ def _best_axes(sch: Schedule, rv: BlockRV, axes: list[Axis], target: Target) -> 
     attempt, cut = found
     block = attempt.get(rv)
     way = _way(block, cut, target, whole=True)
-    if way is None or (way == "vectors" and not _is_wide(block, cut[-1])):
+    if way is None or (way is _in_vectors and not _is_wide(block, cut[-1])):
         return axes
     sch.become(attempt)
     return cut
