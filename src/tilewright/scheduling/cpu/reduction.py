@@ -426,26 +426,32 @@ def _row_width(extent: int | None, work: int, together: int, lanes: int) -> int:
 # ---- threads --------------------------------------------------------------------------------
 
 
-def _share_among_threads(
-    sch: Schedule, rv: BlockRV, spatial: Sequence[Axis], reduce: Sequence[Axis], target: Target
+def _has_idle_threads(
+    block: Block, spatial: Sequence[Axis], reduce: Sequence[Axis], target: Target
 ) -> bool:
-    """Make each thread reduce a subset, if there are too few results for the threads."""
-    first = reduce[0]
-    block = sch.get(rv)
+    """Whether there are too few results for the threads, but terms enough."""
+    cores = target.num_cores
+    terms = reduce[0].extent
+    if cores == 1 or terms is None or terms < 4 * cores:
+        return False
+    if any(axis.extent is None for axis in spatial):
+        return False
     lanes = target.vector_lanes(max(8, element_bits(block)))
     columns = column_axis(block, spatial)
     # Columns that stay in registers are the work of one thread.
     few = columns is not None and (columns.extent or 0) <= _MOST_COLUMNS * lanes
     tasks = [axis for axis in spatial if not (few and axis is columns)]
-    if (
-        target.num_cores == 1
-        or first.extent is None
-        or any(axis.extent is None for axis in spatial)
-        or work_of(tasks) >= target.num_cores
-        or work_of(spatial) * work_of(reduce) < target.costs.parallel_work
-        or first.extent < 4 * target.num_cores
-    ):
+    enough = work_of(spatial) * work_of(reduce) >= target.costs.parallel_work
+    return enough and work_of(tasks) < cores
+
+
+def _share_among_threads(
+    sch: Schedule, rv: BlockRV, spatial: Sequence[Axis], reduce: Sequence[Axis], target: Target
+) -> bool:
+    """Make each thread reduce a subset, if there are too few results for the threads."""
+    if not _has_idle_threads(sch.get(rv), spatial, reduce, target):
         return False
+    first = reduce[0]
     part, _ = sch.split(first.loop, [target.num_cores, None])
     partial = sch.rfactor(part, 0)
     axes = axes_of(sch, partial) or []
