@@ -216,10 +216,9 @@ class _Along:
                 tiles = [tile for tile in tiles if extent % tile.columns == 0]
             if whole and self.contiguous and not padded and self._by_columns():
                 tiles = [t for t in tiles if not leaves_few_columns(t, self.columns, self.target)]
-            share = self._padding_share(packed is not None and padded and not constant)
-            if packed is None:
-                share *= self.target.costs.masked_tile if padded else 1.0
-                tiles = tiles if self.constant else self._preferring_one_pass(tiles)
+            if packed is None and not self.constant:
+                tiles = self._preferring_one_pass(tiles)
+            share = self._share_of_rate(packed, padded, constant)
             for tile in tiles[: self.wanted.widths]:
                 if not padded or self.columns % tile.columns:
                     scored = replace(tile, score=tile.score * worth * share)
@@ -230,6 +229,14 @@ class _Along:
         if not gathered and self._may_overlap(packed, constant):
             made += self._overlapped(packed, worth)
         return made
+
+    def _share_of_rate(self, packed: BufferLoad | None, padded: bool, constant: bool) -> float:
+        """The fraction of a tile's rate that remains if tiles or panels are padded."""
+        if not padded:
+            return 1.0
+        if packed is None:
+            return self.target.costs.masked_tile
+        return 1.0 if constant else self._padding_share()
 
     def _may_overlap(self, packed: BufferLoad | None, constant: bool) -> bool:
         """Whether the last tile may begin early; with AVX-512 masks cost less than that."""
@@ -326,9 +333,9 @@ class _Along:
     def _by_columns(self) -> bool:
         return not pass_by_rows(self.step_bytes * self.columns, self.target)
 
-    def _padding_share(self, in_the_call: bool) -> float:
+    def _padding_share(self) -> float:
         """The fraction of the rate that remains if panels are padded elementwise in each call."""
-        if not in_the_call or self.strides[0] == 1:
+        if self.strides[0] == 1:
             return 1.0
         costs = self.target.costs
         return (self.uses + costs.transpose_uses) / (self.uses + costs.scatter_uses)
