@@ -80,25 +80,22 @@ def _extent(extent: Expr) -> int:
 
 def read_int4(func: PrimFunc) -> Problem | NotApplicable:
     """Read operands from a function with one product with 4-bit weights, or say why not."""
-    nests = nests_of(func)
-    marked = [n for n, nest in enumerate(nests) if DENSE_INT4 in _annotations(nest)]
-    if len(marked) != 1:
-        return NotApplicable(f"{len(marked)} products with 4-bit weights, one is expected")
-    last = marked[0]
-    mark = _annotations(nests[last])[DENSE_INT4]
-    first = last + 1 - int(mark["stages"])
-    stages = tuple(nests[max(first, 0) : last + 1])
-    blocks = [block_of(nest) for nest in stages]
-    if first < 0 or any(item is None for item in blocks):
+    stages = _stages(func)
+    if isinstance(stages, NotApplicable):
+        return stages
+    mark = _annotations(stages[-1])[DENSE_INT4]
+    blocks = [block for block in map(block_of, stages) if block is not None]
+    if len(blocks) != len(stages):
         return NotApplicable("the stages are not those of the definition")
-    made = [region.buffer for item in blocks if item for region in item.writes]
-    read = [region.buffer for item in blocks if item for region in item.reads]
+    made = [region.buffer for block in blocks for region in block.writes]
+    read = [region.buffer for block in blocks for region in block.reads]
     operands = list(dict.fromkeys(buffer for buffer in read if buffer not in made))
     if len(operands) not in (3, 4):
         return NotApplicable("the stages have other operands than the definition's")
-    if any(as_int(extent) is None for item in operands for extent in item.shape):
+    extents = [as_int(extent) for item in operands for extent in item.shape]
+    if None in extents:
         return NotApplicable("extents are symbolic")
-    if any(as_int(extent) == 0 for item in operands for extent in item.shape):
+    if 0 in extents:
         return NotApplicable("there is nothing to compute")
     for order in _orders(operands, made[-1], stages, constants_of(func)):
         problem = replace(order, activation_bits=int(mark["activation_bits"]))
@@ -107,6 +104,19 @@ def read_int4(func: PrimFunc) -> Problem | NotApplicable:
         if _is_definition(func, problem):
             return problem
     return NotApplicable("the stages compute something else")
+
+
+def _stages(func: PrimFunc) -> tuple[Stmt, ...] | NotApplicable:
+    """The stages of the one product with 4-bit weights; the last one says how many there are."""
+    nests = nests_of(func)
+    marked = [n for n, nest in enumerate(nests) if DENSE_INT4 in _annotations(nest)]
+    if len(marked) != 1:
+        return NotApplicable(f"{len(marked)} products with 4-bit weights, one is expected")
+    last = marked[0]
+    first = last + 1 - int(_annotations(nests[last])[DENSE_INT4]["stages"])
+    if first < 0:
+        return NotApplicable("the stages are not those of the definition")
+    return tuple(nests[first : last + 1])
 
 
 def _annotations(nest: Stmt) -> Mapping[str, Any]:
