@@ -10,10 +10,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tilewright.arith import Analyzer
 from tilewright.arith.polynomial import Poly, constant_of, poly_add, poly_sub
 from tilewright.ir import (
-    TRUE,
     Call,
     Expr,
     Range,
@@ -37,17 +35,13 @@ from tilewright.tir import (
     BufferRegion,
     BufferStore,
     For,
-    IfThenElse,
     IterVar,
     MatchBufferRegion,
     SeqStmt,
     Stmt,
-    While,
     fresh_name,
     seq,
 )
-from tilewright.tir.analysis.footprint import loop_ranges, restricting_conjuncts
-from tilewright.tir.index_map_solve import solve_indices
 from tilewright.tir.schedule.arguments import CONVERTERS
 from tilewright.tir.schedule.handles import BlockRV
 from tilewright.tir.schedule.primitives._destination import fit_span, shares
@@ -326,7 +320,7 @@ class Box:
         """Extend the box by the regions of ``buffer`` that a block declares."""
         regions, fixed = self.regions, self.scope.has_fixed_domain(realize)
         env, inner = self._reach(realize)
-        whole = regions.inner_vars(_domain(realize.block)) if env and fixed else inner
+        whole = regions.inner_vars(axis_ranges(realize.block)) if env and fixed else inner
         for region in declared:
             if region.buffer is buffer:
                 self.spans = regions.unite(self.spans, regions.touched(region, env, inner))
@@ -348,7 +342,7 @@ class Box:
             )
             return regions.axis_values(realize), inner
         # Its whole domain, whatever its loops look like.
-        return {}, regions.inner_vars(_domain(realize.block))
+        return {}, regions.inner_vars(axis_ranges(realize.block))
 
     def is_reached(self, realize: BlockRealize, region: BufferRegion) -> bool:
         """Whether one execution runs as many instances as the box of its region has elements.
@@ -358,7 +352,7 @@ class Box:
         regions = self.regions
         env, inner = self._reach(realize)
         used = {var for item in region.region for var in free_vars(item.min)}
-        axes = [var for var in _domain(realize.block) if var in used]
+        axes = [var for var in axis_ranges(realize.block) if var in used]
         ran = [regions.relax_expr(var, const(1), env, inner) for var in axes]
         elements, instances = (
             [None if span is None else constant_of(span.extent) for span in spans]
@@ -480,125 +474,6 @@ def element(buffer: Buffer, where: Sequence[Expr]) -> BufferRegion:
     return BufferRegion(buffer, tuple(Range.from_min_extent(index, const(1)) for index in where))
 
 
-# ---- is all of a box written? -------------------------------------------------------------------
-
-
-def why_not_filled(box: Box, blocks: Sequence[BlockRealize], buffer: Buffer) -> str:
-    """Say why ``blocks`` may leave elements of the box unwritten; empty if they write all.
-
-    A copy of the box would put garbage where nothing was written.
-    """
-    assert box.spans is not None
-    if any(span is None or not span.exact for span in box.spans):
-        return "what it writes has holes"
-    scope = box.scope
-    for realize in blocks:
-        fixed = scope.has_fixed_domain(realize)
-        if (realize.predicate is not TRUE and not fixed) or restricting_conjuncts(
-            realize, lambda: scope.state.analyzer(scope.func_name)
-        ):
-            return "its predicate leaves elements out"
-        if realize.predicate is not TRUE and any(
-            limit is None or not limit.exact for limit in box.limits or ()
-        ):
-            return "where its predicate makes that end isn't clear"
-        regions = [region for region in realize.block.writes if region.buffer is buffer]
-        if len(regions) != 1:
-            return f"it declares {len(regions)} regions of {buffer.name}"
-        indices, domain = [item.min for item in regions[0].region], _domain(realize.block)
-        if not _fills_box(indices, domain) or (
-            _share_axes(indices, domain) and not box.is_reached(realize, regions[0])
-        ):
-            return "its indices share an axis, so it may write a part of the box only"
-        why = _skips(scope, realize.block, regions[0])
-        if why:
-            return why
-    return ""
-
-
-def _fills_box(indices: Sequence[Expr], domain: Mapping[Var, Range]) -> bool:
-    """Whether indices, each without gaps, take all combinations of their values."""
-    if not _share_axes(indices, domain):
-        return True
-    axes = {var: domain[var] for index in indices for var in free_vars(index) if var in domain}
-    # Indices that share axes must be a bijection, with as many values as the axes have.
-    outputs = [Var(f"u{axis}") for axis in range(len(indices))]
-    if solve_indices(indices, axes, outputs) is None:
-        return False
-    analyzer = Analyzer()
-    bounds = [analyzer.int_set(index, axes) for index in indices]
-    counts = [analyzer.simplify(item.max - item.min + 1) for item in bounds]
-    reached = math.prod(as_int(count) or 0 for count in counts)
-    return reached == math.prod(as_int(dom.extent) or -1 for dom in axes.values())
-
-
-def _share_axes(indices: Sequence[Expr], domain: Mapping[Var, Range]) -> bool:
-    used = [var for index in indices for var in free_vars(index) if var in domain]
-    return len(used) > len(set(used))
-
-
-def _skips(scope: Scope, block: Block, region: BufferRegion) -> str:
-    """Say why one instance may write less than the region it declares."""
-    regions = Regions(scope.state, scope.func_name, ())
-    regions.add_block_axes(scope.block)
-    regions.add_block_axes(block)
-    found: list[Span | None] | None = None
-    stack: list[tuple[Any, tuple[For, ...]]] = [(block.body, ())]
-    while stack:
-        item, loops = stack.pop()
-        kind = type(item)
-        if not any(
-            type(node) is BufferStore and node.buffer is region.buffer for node in pre_order(item)
-        ):
-            continue
-        if kind is IfThenElse or kind is While:
-            return "it writes under a condition"
-        if kind is BufferStore:
-            inner = regions.inner_loops(loops)
-            touched = regions.touched(element(region.buffer, item.indices), {}, inner)
-            if not _fills_box(item.indices, loop_ranges(loops)):
-                return "it writes a part of what it declares"
-        elif kind is BlockRealize:
-            inner = regions.inner_loops(loops)
-            own = [part for part in item.block.writes if part.buffer is region.buffer]
-            if item.predicate is not TRUE or len(own) != 1:
-                return "a block inside writes under a condition"
-            why = _skips(scope, item.block, own[0])
-            if why or not _fills_box([part.min for part in own[0].region], _domain(item.block)):
-                return why or "a block inside writes a part of the box only"
-            touched = regions.touched(own[0], regions.axis_values(item), inner)
-        else:
-            loops = (*loops, item) if kind is For else loops
-            stack.extend((node, loops) for node in item.child_nodes() if isinstance(node, Stmt))
-            continue
-        found = regions.unite(found, touched)
-    if found is None:
-        return ""  # Intrinsics keep what they declare.
-    for span, item in zip(found, region.region):
-        if span is None or not span.exact:
-            return "it writes a part of what it declares"
-        declared = Span(regions.poly(item.min), regions.poly(item.extent))
-        if not (
-            regions.same(span.min, declared.min) and regions.same(span.extent, declared.extent)
-        ):
-            return "it writes a part of what it declares"
-    return ""
-
-
-def _domain(block: Block) -> dict[Var, Range]:
+def axis_ranges(block: Block) -> dict[Var, Range]:
+    """The ranges of a block's axes."""
     return {iter_var.var: iter_var.dom for iter_var in block.iter_vars}
-
-
-def why_conditional(block: Block, buffer: Buffer) -> str:
-    """Say what may keep a block's instance from writing ``buffer``; empty if nothing can."""
-    stack: list[Any] = [block.body]
-    while stack:
-        item = stack.pop()
-        kind = type(item)
-        guarded = kind is IfThenElse or kind is While
-        if guarded or (kind is BlockRealize and item.predicate is not TRUE):
-            if any(type(node) is BufferStore and node.buffer is buffer for node in pre_order(item)):
-                return "it writes under a condition"
-        else:
-            stack.extend(node for node in item.child_nodes() if isinstance(node, Stmt))
-    return ""

@@ -29,8 +29,8 @@ from tilewright.tir.schedule.primitives._copy import (
     insert,
     outer_loops,
     resolve_buffer,
-    why_not_filled,
 )
+from tilewright.tir.schedule.primitives._coverage import why_not_filled
 from tilewright.tir.schedule.primitives._domain import check_predicate_is_domain
 from tilewright.tir.schedule.primitives._scope import Scope, regions_buffers, scope_of
 from tilewright.tir.schedule.primitives.storage import change_buffers

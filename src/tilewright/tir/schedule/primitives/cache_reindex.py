@@ -58,8 +58,8 @@ from tilewright.tir.schedule.primitives._copy import (
     one_access,
     outer_loops,
     resolve_buffer,
-    why_conditional,
 )
+from tilewright.tir.schedule.primitives._coverage import why_conditional
 from tilewright.tir.schedule.primitives._domain import check_predicate_is_domain, check_runs_whole
 from tilewright.tir.schedule.primitives._regions import Regions
 from tilewright.tir.schedule.primitives._scope import Scope, buffer_names, regions_buffers, scope_of

@@ -49,7 +49,8 @@ from tilewright.tir.schedule.primitives._block_checks import (
     check_only_writer,
     check_uses_are_seen,
 )
-from tilewright.tir.schedule.primitives._copy import Box, buffer_at, why_not_filled
+from tilewright.tir.schedule.primitives._copy import Box, buffer_at
+from tilewright.tir.schedule.primitives._coverage import why_not_filled
 from tilewright.tir.schedule.primitives._scope import Scope, regions_buffers, scope_of
 from tilewright.tir.schedule.state import ScheduleState
 from tilewright.tir.schedule.vocabulary import BufferIndex
