@@ -12,7 +12,7 @@ import pickle
 import signal
 import sys
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from statistics import median_high
 from typing import Any, BinaryIO
@@ -108,14 +108,8 @@ def race(
     sittings: list[list[list[Any]]] = []  # kept, so that each has memory of its own
     for turn in range(rounds):
         if turn % _SITTING == 0:
-            copied = placed if on_gpu else _fresh
-            shared = {task: copied(task.timing) for task in dict.fromkeys(tasks)}
-            sittings.append(
-                [
-                    replaced(shared[task], dict(zip(item.made, copied(list(item.made.values())))))
-                    for task, (item, _) in zip(tasks, checked)
-                ]
-            )
+            made = [item.made for item, _ in checked]
+            sittings.append(_sitting(tasks, made, placed if on_gpu else _fresh))
         for number in alive if turn % 2 == 0 else reversed(alive):
             lasting = config.min_repeat_ms * _BURST_SHARE
             while True:
@@ -133,10 +127,7 @@ def race(
                 left -= time.perf_counter() - start
             seconds[number].append(found)
         if turn + 1 >= 2 * _SITTING:
-            best: dict[Task, float] = {}
-            for n in alive:
-                best[tasks[n]] = min(median_high(seconds[n]), best.get(tasks[n], math.inf))
-            alive = [n for n in alive if min(seconds[n]) <= _FAR_BEHIND * best[tasks[n]]]
+            alive = _close_to_best(alive, tasks, seconds)
     if left < allowed:
         patience.learn(left > 0.0)
     return [
@@ -150,6 +141,29 @@ def race(
         )
         for times, (_, result) in zip(seconds, checked)
     ]
+
+
+def _sitting(
+    tasks: Sequence[Task],
+    made: Sequence[Mapping[int, Any]],
+    copied: Callable[[Sequence[Any]], list[Any]],
+) -> list[list[Any]]:
+    """Arguments of each candidate in new memory, those of a task shared by its candidates."""
+    shared = {task: copied(task.timing) for task in dict.fromkeys(tasks)}
+    return [
+        replaced(shared[task], dict(zip(own, copied(list(own.values())))))
+        for task, own in zip(tasks, made)
+    ]
+
+
+def _close_to_best(
+    alive: Sequence[int], tasks: Sequence[Task], seconds: Sequence[Sequence[float]]
+) -> list[int]:
+    """The candidates that aren't far slower than another of their task."""
+    best: dict[Task, float] = {}
+    for n in alive:
+        best[tasks[n]] = min(median_high(seconds[n]), best.get(tasks[n], math.inf))
+    return [n for n in alive if min(seconds[n]) <= _FAR_BEHIND * best[tasks[n]]]
 
 
 def _fresh(arguments: Sequence[object]) -> list[Any]:
