@@ -105,16 +105,13 @@ class Generator:
     def finished(self) -> Program:
         """The program of the stages so far; what no stage reads is a result, some others too."""
         made = [t.name for stage in self.stages for t in stage.outputs]
-        inputs = {tensor.name for tensor in self.inputs}
-        results = {name for name in made if name not in self.used and name not in inputs}
-        results.update(name for name in made if name not in inputs and self.chance(0.1))
-        if not results:
-            results = {made[-1]}
+        results = self._results(made)
         read = {name for stage in self.stages for name in stage.reads} | set(made)
         # An input that nothing reads still gives symbolic extents their values.
         kept = tuple(t for t in self.inputs if t.name in read or self.symbolic & set(t.dims))
-        used = {dim for t in (*kept, *self.tensors) for text in t.dims for dim in dims_in(text)}
-        used |= {dim for stage in self.stages for line in stage.lines for dim in dims_in(line)}
+        texts = [text for t in (*kept, *self.tensors) for text in t.dims]
+        texts += [line for stage in self.stages for line in stage.lines]
+        used = {dim for text in texts for dim in dims_in(text)}
         program = Program(
             self.seed, {k: v for k, v in self.dims.items() if k in used},
             frozenset(self.symbolic & used), kept, tuple(self.stages), frozenset(results),
@@ -124,6 +121,14 @@ class Generator:
                 extra = Tensor(f"X{dim}", (dim,), "float32", 4)
                 program = replace(program, inputs=(*program.inputs, extra))
         return fit(program)
+
+    def _results(self, made: Sequence[str]) -> set[str]:
+        """Names of the results among what stages made."""
+        inputs = {tensor.name for tensor in self.inputs}
+        own = [name for name in made if name not in inputs]
+        results = {name for name in own if name not in self.used}
+        results.update(name for name in own if self.chance(0.1))
+        return results or {made[-1]}
 
     # ---- tensors --------------------------------------------------------------------------------
 

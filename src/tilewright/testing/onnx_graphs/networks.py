@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -209,31 +210,16 @@ def _quantize(d: Drawing, kind: str) -> object:
     if d.opset >= 21:
         quantised += ["int16", "uint16", "int4", "uint4"]
     name = d.rng.choice(quantised)
-    element = dtype_named(name)
-    blocked = 0
-    if d.rng.random() < 0.5 or -len(shape) > where or where >= len(shape) or d.opset < 13:
-        scale_shape: tuple[int, ...] = d.rng.choice(((), (), (1,))) if d.opset >= 13 else ()
-    elif d.opset >= 21 and d.rng.random() < 0.4 and shape[where]:
-        blocked = d.rng.choice((1, 2, 3))
-        parts = list(shape)
-        parts[where] = -(-shape[where] // blocked)
-        if shape[where] % blocked:
-            raise Redraw
-        scale_shape = tuple(parts)
-    else:
-        scale_shape = (shape[where],)
+    scale_shape, blocked = _scale_shape(d, shape, where)
     if scale_shape == (1,) and shape[where if where < len(shape) else 0] != 1:
         scale_shape = ()
     scale = d.fresh(scale_shape, "float32", "positive")
     narrow = name in ("int4", "uint4")
-
-    def whole(of: tuple[int, ...]) -> str:
-        if not narrow:
-            return d.fresh(of, name)
-        low = 0 if name[0] == "u" else -8
-        return d.leaf((d.array(of, "uint8", "index:16").astype(int) % 16 + low).astype(element))
-
-    zero = whole(scale_shape) if narrow or name != "uint8" or d.rng.random() < 0.7 else None
+    zero = (
+        _quantised(d, scale_shape, name)
+        if narrow or name != "uint8" or d.rng.random() < 0.7
+        else None
+    )
     if zero is not None and d.rng.random() < 0.2 and d.opset >= 21:
         zero = d.emit("Reshape", [zero, d.ints(list(scale_shape))]) if scale_shape else zero
     attrs: dict[str, Any] = {"axis": axis, "block_size": blocked or None}
@@ -243,7 +229,32 @@ def _quantize(d: Drawing, kind: str) -> object:
         if narrow:
             made = d.emit("Cast", [made], to=3 if name[0] != "u" else 2)
         return made
-    return d.emit(kind, [whole(shape), scale, zero], **attrs)
+    return d.emit(kind, [_quantised(d, shape, name), scale, zero], **attrs)
+
+
+def _scale_shape(d: Drawing, shape: Sequence[int], where: int) -> tuple[tuple[int, ...], int]:
+    """The shape of scales, for all, along an axis or of blocks, and the size of such a block."""
+    inside = -len(shape) <= where < len(shape)
+    if d.rng.random() < 0.5 or not inside or d.opset < 13:
+        drawn: tuple[int, ...] = d.rng.choice(((), (), (1,))) if d.opset >= 13 else ()
+        return drawn, 0
+    if d.opset >= 21 and d.rng.random() < 0.4 and shape[where]:
+        blocked = d.rng.choice((1, 2, 3))
+        parts = list(shape)
+        parts[where] = -(-shape[where] // blocked)
+        if shape[where] % blocked:
+            raise Redraw
+        return tuple(parts), blocked
+    return (shape[where],), 0
+
+
+def _quantised(d: Drawing, shape: tuple[int, ...], name: str) -> str:
+    """Draw numbers of a quantised type."""
+    if name not in ("int4", "uint4"):
+        return d.fresh(shape, name)
+    low = 0 if name[0] == "u" else -8
+    drawn = d.array(shape, "uint8", "index:16").astype(int) % 16 + low
+    return d.leaf(drawn.astype(dtype_named(name)))
 
 
 @draws("QdqProduct")
