@@ -368,6 +368,13 @@ CASES = [
         lambda s: s.bind(loop(s), "threadIdx.x"),
         "the loop starts at 1",
     ),
+    Refuse(
+        "bind",
+        "on a clusterCtaIdx has a constant number of iterations, at most 16",
+        symbolic_matmul,
+        lambda s: s.bind(loop(s), "clusterCtaIdx.x"),
+        "a cluster has a constant number of blocks, at most 16",
+    ),
     Accept("bind", matmul, _fetching()),
     Accept("bind", matmul, _fetching(threads=4, inner=2)),
     Accept("bind", matmul, _outer_afterwards),
