@@ -73,6 +73,18 @@ def to_tensor_functions(
     return mod
 
 
+def _timing_as_in_graph(
+    runner: Runner, mod: IRModule, target: Target, comparison: GraphRace | None
+) -> Runner:
+    """A runner of this machine's that finds constants in as far caches as the graph would."""
+    if not isinstance(runner, LocalRunner) or target.kind != "llvm":
+        return runner
+    if comparison is not None:
+        return runner.in_graph(constant_bytes(comparison.by_rule.functions))
+    lowered = to_tensor_functions(mod, target, database=MemoryDatabase())
+    return runner.in_graph(constant_bytes(lowered))
+
+
 def _bound(mod: IRModule, params: Mapping[str, object]) -> IRModule:
     """Bind parameters by name in every graph that has them."""
     unknown, known = dict(params), set[str]()
@@ -167,13 +179,7 @@ def tune_relax(
     scheduler, progress = TaskScheduler.create(task_scheduler), options.get("progress")
     symbol, values = spread(symbols)
     comparison = _graph_race(mod, target, opened, values[-1], progress) if race else None
-    if isinstance(runner, LocalRunner) and Target(target).kind == "llvm":
-        lowered = (
-            to_tensor_functions(mod, target, database=MemoryDatabase())
-            if comparison is None
-            else comparison.by_rule.functions
-        )
-        runner = runner.in_graph(constant_bytes(lowered))
+    runner = _timing_as_in_graph(runner, mod, Target(target), comparison)
     settings = {**options, "strategy": strategy, "space": space, "scheduler": scheduler}
     settings.pop("progress", None)
     digest = run_digest(
