@@ -6,6 +6,7 @@ import itertools
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -34,6 +35,10 @@ from tilewright.relax.tuning import (
     settle_graph,
     to_tensor_functions,
 )
+from tilewright.script import ir as I
+from tilewright.script import relax as R
+from tilewright.script import tir as T
+from tilewright.support.errors import BuildError
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
 from tilewright.tir.schedule import Schedule
@@ -80,6 +85,11 @@ def named(database: Database, most: int = 4) -> dict[str, list[str]]:
         name: [item.digest for item in some]
         for name, some in nominees(functions, database, TARGET, most).items()
     }
+
+
+def named_functions(mod: IRModule) -> list[str]:
+    functions = to_tensor_functions(mod, TARGET).functions
+    return [name for name, function in functions.items() if isinstance(function, PrimFunc)]
 
 
 # ---- who is measured -----------------------------------------------------------------------------
@@ -249,9 +259,105 @@ def test_kernels_are_timed_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
         return real(executable, *rest, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(in_place, "profile", profile)
-    found = in_place.gains(*graphs, {"main": [random(6, 40)]}, range(4))
+    names = {name: name for name in named_functions(mod)}
+    found = in_place.gains(*graphs, {"main": [random(6, 40)]}, range(4), names)
     assert order == [0, 1, 1, 0, 0, 1, 1, 0]
     assert len(found) == 2 and all(value > 0.0 for value in found.values())
+
+
+@I.ir_module
+class Twins:
+    @T.prim_func(private=True)
+    def first(A: T.Buffer((48, 40), "float32"), B: T.Buffer((48, 40), "float32")):
+        for i, j in T.grid(48, 40):
+            with T.block("B"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                B[vi, vj] = A[vi, vj] + T.float32(1.0)
+
+    @T.prim_func(private=True)
+    def second(A: T.Buffer((48, 40), "float32"), B: T.Buffer((48, 40), "float32")):
+        for i, j in T.grid(48, 40):
+            with T.block("B"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                B[vi, vj] = A[vi, vj] + T.float32(1.0)
+
+    @R.function
+    def main(x: R.Tensor((48, 40), "float32")) -> R.Tensor((48, 40), "float32"):
+        cls = Twins
+        with R.dataflow():
+            a = R.call_tir(cls.first, (x,), out_sinfo=R.Tensor((48, 40), "float32"))
+            b = R.call_tir(cls.second, (a,), out_sinfo=R.Tensor((48, 40), "float32"))
+            R.output(b)
+        return b
+
+
+class FakeProfile:
+    """A profile of kernels that took so long."""
+
+    def __init__(self, seconds: Mapping[str, float]) -> None:
+        self.rows = [SimpleNamespace(name=name, seconds=x) for name, x in seconds.items()]
+
+    def kernels(self) -> list[SimpleNamespace]:
+        return self.rows
+
+
+def test_functions_of_one_workload_get_one_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    database = MemoryDatabase()
+    (best,) = commit(database, Twins, 1e-3, split(2)).values()
+    (other,) = commit(database, Twins, 2e-3, split(3)).values()
+    # The best one is good for the second function and bad for the first, the other is better
+    # for both together.
+    built = list[Executable]()
+    seconds = [
+        {"first": 1.0, "second": 1.0},
+        {"first": 1.6, "second": 0.5},
+        {"first": 0.8, "second": 0.9},
+        {"first": 0.8, "second": 0.9},
+    ]
+
+    def profile(executable: Executable, *_: object, **__: object) -> FakeProfile:
+        if executable not in built:
+            built.append(executable)
+        return FakeProfile(seconds[built.index(executable)])
+
+    monkeypatch.setattr(in_place, "profile", profile)
+    monkeypatch.setattr(graph_race, "_turn", lambda way, _: 1.0 if way is built[0] else 0.5)
+    settle_graph(Twins, TARGET, database)
+    (choice,) = database.graph_choices()
+    assert [digest for _, digest in choice.records] == [other] != [best]
+    assert choice.by_rule == ()
+
+
+def test_kernels_that_take_no_time_or_are_not_called_have_no_speedup(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    graphs = [relax.build(network(), TARGET), relax.build(network(), TARGET)]
+    times = {graphs[0]: {"a": 2.0, "b": 0.0, "c": 1.0}, graphs[1]: {"a": 1.0, "b": 0.0}}
+    monkeypatch.setattr(in_place, "profile", lambda way, *_, **__: FakeProfile(times[way]))
+    names = {name: name for name in ("a", "b", "c", "d")}
+    assert in_place.gains(*graphs, {"main": []}, range(5), names) == {"a": 2.0}
+
+
+def test_records_that_cannot_be_built_in_the_graph_do_not_spoil_the_others(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    database = MemoryDatabase()
+    best = commit(database, network(), 1e-3, split(2))
+    other = commit(database, network(), 2e-3, split(3))
+    real, count = graph_race._built, itertools.count()
+
+    def built(choice: GraphChoice, functions: IRModule) -> object:
+        if next(count) == 1:  # by rule, with the best records, with the next ones
+            raise BuildError("not this one")
+        return real(choice, functions)
+
+    monkeypatch.setattr(graph_race, "_built", built)
+    monkeypatch.setattr(graph_race, "gains", lambda *_: dict.fromkeys(named(database), 2.0))
+    clock = iter([1.0, 0.5, 0.5, 1.0] * graph_race._ROUNDS)
+    monkeypatch.setattr(graph_race, "_turn", lambda *_: next(clock))
+    settle_graph(network(), TARGET, database)
+    assert dict(choice_of(database).records) == other != best
+    assert "not this one" in caplog.text
 
 
 # ---- on disk -------------------------------------------------------------------------------------

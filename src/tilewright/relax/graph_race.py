@@ -242,17 +242,25 @@ def _tuned(
     def built(chosen: Mapping[str, Nominee]) -> _Way:
         return _with_records(base, named, chosen)
 
+    workloads = {name: workload_hash(base.functions[name]) for name in named}
+
     def gained(way: _Way) -> dict[str, float]:
         rounds = turns(_IN_PLACE, _FEW, until)
-        return gains(base.executable, way.executable, inputs, rounds)
+        return gains(base.executable, way.executable, inputs, rounds, workloads)
 
     if base.executable.device_kind == "cuda":
         return built({name: some[0] for name, some in named.items()})
-    found = []
+    found = list[dict[str, float]]()
     for place in range(max(map(len, named.values()), default=0)):
         # One at a time: each has constants of its own.
         some = {name: some[place] for name, some in named.items() if place < len(some)}
-        found.append(gained(built(some)))
+        try:
+            way = built(some)
+        except TilewrightError as error:
+            logger.warning("records of a graph can't be built, they aren't used: %s", error)
+            found.append({})
+            continue
+        found.append(gained(way))
     chosen = served_best(named, found)
     tuned = built(chosen)
     # The best of several may have been lucky, so they are looked at again.

@@ -99,20 +99,33 @@ def with_nominees(functions: IRModule, chosen: Mapping[str, Nominee]) -> IRModul
 
 
 def gains(
-    by_rule: Executable, tuned: Executable, inputs: Inputs, rounds: Iterable[int]
+    by_rule: Executable,
+    tuned: Executable,
+    inputs: Inputs,
+    rounds: Iterable[int],
+    workloads: Mapping[str, str],
 ) -> dict[str, float]:
-    """Run two graphs kernel by kernel, in turns; return the speedup of each kernel in its place.
+    """Run two graphs kernel by kernel, in turns; return the speedups of kernels in their places.
+
+    ``workloads`` has the hashes of those that are looked at. Functions with the same workload get
+    the same record, so what all their calls take counts.
 
     Raises ``RunError`` if a graph can't be run with the inputs.
     """
     times: tuple[dict[str, list[float]], ...] = ({}, {})
     for turn in rounds:
         for which in (0, 1) if turn % 2 == 0 else (1, 0):
+            taken = dict.fromkeys(workloads.values(), 0.0)
             for name, values in inputs.items():
                 for row in profile((by_rule, tuned)[which], name, values, repeat=1).kernels():
-                    times[which].setdefault(row.name, []).append(row.seconds)
+                    if row.name in workloads:
+                        taken[workloads[row.name]] += row.seconds
+            for workload, seconds in taken.items():
+                times[which].setdefault(workload, []).append(seconds)
     old, new = times
-    return {x: gain(old[x], new[x]) for x in old if len(old[x]) == len(new.get(x, ()))}
+    # A kernel may be gone, such as one that only packs a constant, or not be called.
+    called = {x for x in old if min(old[x]) > 0.0 and min(new[x]) > 0.0}
+    return {name: gain(old[x], new[x]) for name, x in workloads.items() if x in called}
 
 
 def turns(count: int, few: int, until: float) -> Iterator[int]:
@@ -132,7 +145,6 @@ def served_best(
     """
     found = {}
     for name, some in names.items():
-        # A kernel may be gone, such as one that only packs a constant.
         best = max(range(len(some)), key=lambda place: ways[place].get(name, 0.0))
         if ways[best].get(name, 0.0) > 1.0 + FASTER:
             found[name] = some[best]
