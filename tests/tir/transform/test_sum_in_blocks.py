@@ -25,6 +25,7 @@ from tilewright.tir import (
     decl_buffer,
     seq,
 )
+from tilewright.tir.interpreter import run
 from tilewright.tir.transform import SumInBlocks
 
 SUMS = """
@@ -49,7 +50,7 @@ def test_sums_of_blocks_are_added() -> None:
         """\
     for k_block in range(4):
         acc_part = T.allocate((16,), "float32", scope="local")
-        acc_part[0:16] = T.Broadcast(T.float32(0.0), 16)
+        acc_part[0:16] = T.Broadcast(T.float32(-0.0), 16)
         for k in range(32):
             acc_part[0:16] = acc_part[0:16] + A_1[(k_block * 32 + k) * 16:(k_block * 32 + k) * 16
         acc[0:16] = acc[0:16] + acc_part[0:16]"""
@@ -99,6 +100,63 @@ def main(n: T.int64, A: T.Buffer((128,), "float32"), C: T.Buffer((1,), "float32"
     made = SumInBlocks(8, 16)(mod)
     assert "for k in range(T.min(4, n - k_block * 4))" in body(made)
     same(mod, made, n, whole(128), np.zeros(1, "float32"))
+
+
+ONE = """
+@T.prim_func
+def main(A: T.Buffer((128,), "float32"), N: T.Buffer((2,), "int64"), C: T.Buffer((1,), "float32")):
+    acc = T.allocate((1,), "float32", scope="local")
+    acc[0] = T.float32(START)
+    for k in T.serial(BEGIN, END):
+        acc[0] = acc[0] + A[k]
+        LAST
+    C[0] = acc[0]
+"""
+
+
+def one(start: str, begin: str, end: str, last: str) -> IRModule:
+    """A sum in a loop that does something else, too."""
+    text = ONE.replace("START", start).replace("BEGIN", begin).replace("END", end)
+    return lowered(text.replace("LAST", last))
+
+
+@pytest.mark.parametrize(
+    "begin, end, last",
+    [
+        ("0", "N[0]", "N[0] = N[0] - 1"),
+        ("N[0]", "100", "N[0] = N[0] - 1"),
+        ("N[1]", "N[1] + N[0]", "N[1] = N[1] + 1"),
+        ("0", "T.Cast('int64', acc[0])", "pass"),
+    ],
+)
+def test_ends_are_what_they_are_before_the_loop(begin: str, end: str, last: str) -> None:
+    mod = one("20.0", begin, end, "" if last == "pass" else last)
+    made = SumInBlocks(8, 16)(mod)
+    assert "k_block" in body(made)
+    same(mod, made, whole(128), np.array([40, 3]), np.zeros(1, "float32"))
+
+
+@pytest.mark.parametrize("first", [-0.0, 0.0])
+def test_sums_of_zeros_keep_their_sign(first: float) -> None:
+    mod = one(str(first), "0", "128", "")
+    made = SumInBlocks(8, 16)(mod)
+    assert "k_block" in body(made)
+    result = np.ones(1, "float32")
+    run(made, np.full(128, -0.0, "float32"), np.zeros(2, "int64"), result)
+    assert result[0] == 0 and np.signbit(result[0]) == np.signbit(first)
+
+
+def test_sums_that_a_pointer_reaches_stay() -> None:
+    text = ONE.replace("    for k", "    p: T.handle = T.address_of(acc[0])\n    for k")
+    text = text.replace("START", "0.0").replace("BEGIN", "0").replace("END", "128")
+    mod = lowered(text.replace("LAST", 'T.call_extern("void", "look", p)'))
+    assert body(SumInBlocks(8, 16)(mod)) == body(mod)
+
+
+def test_a_very_long_sum_is_cut_at_once() -> None:
+    """Its divisors aren't all tried."""
+    mod = lowered(SUMS.replace("range(128)", "range(2**40)").replace("2048", "2**44"))
+    assert "for k in range(512)" in body(SumInBlocks()(mod))
 
 
 class Sums:

@@ -17,6 +17,8 @@ are constant, so that a block's sums are registers, too::
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 from tilewright.ir import (
@@ -37,7 +39,7 @@ from tilewright.ir import (
 )
 from tilewright.tir.buffer import Buffer, BufferLoad, decl_buffer
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.stmt import SERIAL, Allocate, BufferStore, For, SeqStmt, Stmt, seq
+from tilewright.tir.stmt import SERIAL, Allocate, BufferStore, For, LetStmt, SeqStmt, Stmt, seq
 from tilewright.tir.transform.base import FunctionTransform, StmtMutator
 
 #: Terms that a block has, about, and the longest sum that isn't cut. A block costs a core some 50
@@ -63,12 +65,17 @@ class SumInBlocks(FunctionTransform):
 
     def transform_function(self, func: PrimFunc) -> PrimFunc:
         """Rewrite one function."""
-        return func.map_children(_Blocks(self.block, self.longest).visit)
+        return func.map_children(_Blocks(self.block, self.longest, func).visit)
 
 
 class _Blocks(StmtMutator):
-    def __init__(self, block: int, longest: int) -> None:
-        self.block, self.longest = block, longest
+    def __init__(self, block: int, longest: int, func: PrimFunc) -> None:
+        self.block, self.longest, self.func = block, longest, func
+
+    @cached_property
+    def pointed(self) -> set[Var]:
+        """The memory that something else may reach by a pointer."""
+        return set(_pointers(self.func.body))
 
     def visit_BufferStore(self, node: BufferStore) -> BufferStore:
         return node
@@ -83,15 +90,16 @@ class _Blocks(StmtMutator):
         if extent is not None and extent * each <= self.longest:
             return node
         sums = _sums_of(node)
+        sums = {buffer: sums[buffer] for buffer in sums if buffer.data not in self.pointed}
         return (
             _in_blocks(node, sums, self._size(extent, each)) if sums else self.generic_visit(node)
         )
 
     def _size(self, extent: int | None, each: int) -> int:
         """Iterations of a block: a divisor that makes about the wanted number of terms, if any."""
-        divisors = [n for n in range(1, extent or 0) if extent % n == 0]  # type: ignore[operator]
-        near = [n for n in divisors if 2 * n * each >= self.block and n * each <= self.longest]
-        usual = max(1, self.block // each)
+        usual, most = max(1, self.block // each), self.longest // each
+        sizes = range(-(-self.block // (2 * each)), min(most + 1, extent or 0))
+        near = [n for n in sizes if extent % n == 0]  # type: ignore[operator]
         return min(near or [usual], key=lambda size: abs(size * each - self.block))
 
 
@@ -161,10 +169,6 @@ def _sums_of(loop: For) -> _Sums:
             inside.add(node.buffer.data)
         elif isinstance(node, BufferStore | BufferLoad):
             uses[node.buffer.data] = uses.get(node.buffer.data, 0) + 1
-        elif isinstance(node, Call):  # by a pointer, it may do anything
-            for item in node.args:
-                if isinstance(item, Var):
-                    uses[item] = uses.get(item, 0) + 1
         if isinstance(node, BufferStore) and node.buffer.scope == "local" and _added(node):
             place = _place(node.indices[0])
             assert place is not None
@@ -175,6 +179,17 @@ def _sums_of(loop: For) -> _Sums:
         for buffer, stores in sums.items()
         if buffer.data not in inside and uses[buffer.data] == 0 and _apart(stores)
     }
+
+
+def _pointers(stmt: Stmt) -> Iterator[Var]:
+    """The variables of memory whose address is taken."""
+    for node in pre_order(stmt):
+        if isinstance(node, Call):
+            yield from (item for item in node.args if isinstance(item, Var))
+            if node.op.name == "address_of":
+                yield from (item.buffer.data for item in node.args if isinstance(item, BufferLoad))
+        elif isinstance(node, LetStmt) and isinstance(node.value, Var):
+            yield node.value
 
 
 def _apart(places: dict[_Place, BufferStore]) -> bool:
@@ -189,6 +204,11 @@ def _apart(places: dict[_Place, BufferStore]) -> bool:
 
 def _in_blocks(loop: For, sums: _Sums, size: int) -> Stmt:
     """Cut a loop; each block adds to buffers of its own first."""
+    for field, end in (("min", loop.min), ("extent", loop.extent)):
+        if any(isinstance(node, BufferLoad | Call) for node in pre_order(end)):
+            # Computed once, before the loop: what the loop does may change it.
+            kept = Var(f"{loop.loop_var.name}_{field}", end.dtype)
+            return LetStmt(kept, end, _in_blocks(loop.replace(**{field: kept}), sums, size))
     outer = Var(f"{loop.loop_var.name}_block", loop.loop_var.dtype)
     inner = Var(loop.loop_var.name, loop.loop_var.dtype)
     parts = {
@@ -207,7 +227,7 @@ def _in_blocks(loop: For, sums: _Sums, size: int) -> Stmt:
         part = parts[buffer]
         for store in stores.values():
             at = store.indices
-            first.append(BufferStore(part, const(0.0, store.value.dtype), at))
+            first.append(BufferStore(part, const(-0.0, store.value.dtype), at))
             last.append(BufferStore(buffer, BufferLoad(buffer, at) + BufferLoad(part, at), at))
     block = seq(*first, made, *last)
     for part in parts.values():
