@@ -1,4 +1,4 @@
-"""Kernels for GPUs: bounds and resources without a device, times beside PyTorch with one.
+"""Kernels for GPUs: bounds and resources without a device, times beside peers with one.
 
     python -m benchmarks.gpu --bounds                    what a data sheet allows, what limits us
     python -m benchmarks.gpu --bounds --target a100      for another GPU
@@ -10,7 +10,9 @@ Bounds are read off the lowered kernels (``tilewright.scheduling.gpu.kernel_boun
 the larger of operations over peak and bytes over bandwidth; ``share`` is how much of it a kernel
 reaches if nothing but its own roofs limits it. Registers, spills and shared memory are what NVRTC
 reports. Measured times are medians by CUDA events with the level-2 cache flushed, ours and the
-peers' in turn; results are compared with PyTorch's in float32.
+peers' in turn: PyTorch (cuBLAS, cuDNN), ``torch.compile`` and kernels in Triton. All results are
+compared with PyTorch's in float32. A case that fails is told at the end, a peer that does at
+once; the others are measured.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import argparse
 import json
 import statistics
 from collections.abc import Callable
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +41,8 @@ from tilewright.target import Target
 
 PAGE = Path(__file__).parents[1] / "docs" / "cuda.md"
 BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
+WAYS = "ours", "torch", "torch.compile", "triton"
+NOTES = Console(stderr=True, soft_wrap=True)
 
 
 def scheduled(case: Case, target: Target, args: argparse.Namespace) -> IRModule:
@@ -96,57 +101,111 @@ def occupancy(bound: KernelBound, taken: nvrtc.Resources, target: Target) -> flo
     return float(launch.resident(target) * bound.threads / target.gpu.threads_per_sm)
 
 
+def triton_kernels() -> Any:
+    """Return the kernels in Triton, None where it isn't installed."""
+    try:
+        from benchmarks import gpu_triton
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "triton":
+            raise
+        return None
+    return gpu_triton
+
+
+def inputs_of(case: Case, torch: Any, device: str) -> list[Any]:
+    """Return random operands of a case."""
+    torch.manual_seed(0)
+    return [
+        torch.randint(-8, 8, shape, dtype=torch.int8, device=device)
+        if dtype == "int8"
+        else torch.randn(shape, device=device).to(getattr(torch, dtype))
+        for shape, dtype in case.inputs
+    ]
+
+
+def peers_of(case: Case, torch: Any, triton: Any, device: str) -> dict[str, Callable[..., Any]]:
+    """Return what computes a case's result besides us, by name."""
+    peers: dict[str, Callable[..., Any]] = {}
+    if case.inputs[0][1] != "int8":  # PyTorch has no product of int8 with this layout
+        eager = case.library(torch, device) if case.library else partial(case.torch, torch)
+        peers["torch"] = eager
+        peers["torch.compile"] = torch.compile(lambda *x: eager(*x), mode="max-autotune")
+    if case.triton and triton:
+        peers["triton"] = partial(case.triton, triton)
+    return peers
+
+
+def difference(found: Any, expected: Any) -> float:
+    """Return the largest difference, of the largest magnitude that is expected."""
+    wide = expected.float()
+    return float((found.float() - wide).abs().max() / wide.abs().max())
+
+
 class Measured:
     """Ours and the peers' times on the device of this machine."""
+
+    device = "cuda"
 
     def __init__(self, args: argparse.Namespace) -> None:
         import torch
 
-        if not torch.cuda.is_available():
+        if self.device == "cuda" and not torch.cuda.is_available():
             raise SystemExit("no GPU here (torch.cuda.is_available()): --bounds needs none")
-        self.torch, self.args = torch, args
-        self.flush = torch.empty(512 << 20, dtype=torch.int8, device="cuda")
+        self.torch, self.args, self.triton = torch, args, triton_kernels()
+        if not self.triton:
+            NOTES.print("triton: not measured: triton isn't installed")
 
     def __call__(self, case: Case, target: Target) -> dict[str, Any]:
-        """Measure one case; a wrong result is an error."""
+        """Measure one case; a wrong result of ours is an error, peers that fail are left out."""
         torch = self.torch
-        kinds = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-        torch.manual_seed(0)
-        given = [
-            torch.randint(-8, 8, shape, dtype=torch.int8, device="cuda")
-            if dtype == "int8"
-            else torch.randn(shape, device="cuda").to(kinds[dtype])
-            for shape, dtype in case.inputs
-        ]
-        module = driver.compile(scheduled(case, target, self.args), target)
+        given = inputs_of(case, torch, self.device)
+        module = self.compiled(case, target)
         func = case.prim_func()
         kind = getattr(torch, func.buffer_map[func.params[-1]].dtype)
-        result = torch.empty(shape_of(func, -1), dtype=kind, device="cuda")
-        ways: dict[str, Callable[[], Any]] = {"ours": lambda: module(*given, result)}
-        if case.inputs[0][1] != "int8":  # PyTorch has no product of int8 with this layout
-            ways["torch"] = lambda: case.torch(torch, *given)
-            compiled = torch.compile(lambda *x: case.torch(torch, *x), mode="max-autotune")
-            ways["torch.compile"] = lambda: compiled(*given)
-        ways["ours"]()
-        wide = [x.float() for x in given]
-        expected = case.torch(torch, *wide)
-        error = (result.float() - expected.float()).abs().max() / expected.float().abs().max()
-        if not float(error) < 2e-2:
-            raise SystemExit(f"{case.name}: wrong result, relative difference {float(error):.3g}")
+        result = torch.empty(shape_of(func, -1), dtype=kind, device=self.device)
+        expected = case.torch(torch, *(x.float() for x in given))
+
+        def ours(*given: Any) -> Any:
+            module(*given, result)
+            return result
+
+        made: dict[str, Any] = {}
+        ways = {"ours": ours, **peers_of(case, torch, self.triton, self.device)}
+        for name, call in list(ways.items()):
+            try:
+                error = difference(call(*given), expected)
+                if not error < 2e-2:
+                    raise ArithmeticError(f"wrong result, relative difference {error:.3g}")
+            except Exception as error:
+                if name == "ours":
+                    raise
+                del ways[name]
+                NOTES.print(f"{case.name}: {name}: not measured: {error}", markup=False)
         times: dict[str, list[float]] = {name: [] for name in ways}
         for _ in range(self.args.rounds):
             for name, call in ways.items():
-                times[name].append(self._seconds(call))
-        made: dict[str, Any] = {f"{n}_us": statistics.median(t) * 1e6 for n, t in times.items()}
-        ours = statistics.median(times["ours"])
+                times[name].append(self.seconds(partial(call, *given)))
+        for name in WAYS:
+            made[f"{name}_us"] = statistics.median(times[name]) * 1e6 if name in times else None
+        seconds = statistics.median(times["ours"])
         peers = [statistics.median(t) for name, t in times.items() if name != "ours"]
-        made["ratio"] = min(peers) / ours if peers else None
-        made["tflops"] = case.flops / ours / 1e12
-        made["gbps"] = bytes_of(func) / ours / 1e9
-        made["share"] = floor(case, target) / ours
+        made["ratio"] = min(peers) / seconds if peers else None
+        made["tflops"] = case.flops / seconds / 1e12
+        made["gbps"] = bytes_of(func) / seconds / 1e9
+        made["share"] = floor(case, target) / seconds
         return made
 
-    def _seconds(self, call: Callable[[], Any]) -> float:
+    def compiled(self, case: Case, target: Target) -> Any:
+        """Return our function."""
+        return driver.compile(scheduled(case, target, self.args), target)
+
+    @cached_property
+    def flush(self) -> Any:
+        """Memory larger than the level-2 cache."""
+        return self.torch.empty(512 << 20, dtype=self.torch.int8, device=self.device)
+
+    def seconds(self, call: Callable[[], Any]) -> float:
+        """Return the seconds of one call."""
         torch = self.torch
         call()
         self.flush.zero_()
@@ -208,15 +267,25 @@ def main() -> None:
         target = Target(args.target) if args.target else Target.from_device(tw.cuda(0))
     cases = [c for c in CASES if args.only in c.name and (c.quick or not args.quick)]
     rows: dict[str, dict[str, Any]] = {}
+    failed: list[str] = []
     for case in cases:
         try:
             rows[case.name] = run(case, target)
         except MissingExtraError as error:
             raise SystemExit(str(error)) from None
+        except Exception as error:  # one case must not cost the measurements of the others
+            if args.bounds:
+                raise
+            failed.append(f"{case.name}: {type(error).__name__}: {error}")
+            continue
+        if not args.bounds:  # so that nothing is lost if time is up
+            NOTES.print(case.name, json.dumps(rows[case.name]), markup=False)
     if args.json:
         print(json.dumps(rows, indent=1))
     elif rows:
         (write if args.write else show)(rows, str(target.options.get("model", target)))
+    if failed:
+        raise SystemExit("\n".join(failed))
 
 
 if __name__ == "__main__":

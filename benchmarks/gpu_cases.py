@@ -16,13 +16,20 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Case:
-    """One operator: how we and PyTorch compute it, operations, and bytes that must be moved."""
+    """One operator: how we, PyTorch and Triton compute it, and how many operations it has.
+
+    ``torch`` says what is computed, for float32 too. Where PyTorch has it under another name for
+    these dtypes alone, ``library`` returns that, given PyTorch and a device. ``triton`` is given
+    ``benchmarks.gpu_triton``.
+    """
 
     name: str
     inputs: tuple[tuple[Shape, str], ...]
     build: Callable[..., te.Tensor]
     torch: Callable[..., Any]
     flops: float
+    library: Callable[..., Callable[..., Any]] | None = None
+    triton: Callable[..., Any] | None = None
     tensor_cores: bool = False
     quick: bool = False
     tensor_maps: bool = False
@@ -44,16 +51,29 @@ def bytes_of(func: PrimFunc) -> float:
     return sum(math.prod(shape_of(func, n)) * size for n, size in enumerate(kinds))
 
 
+def _scaled_mm(torch: Any, device: str) -> Callable[..., Any]:
+    """Return cuBLAS's product of floats of 8 bits, with sums as inexact as ours on Hopper."""
+    one = torch.ones((), device=device)
+    return lambda a, b: torch._scaled_mm(
+        a, b.t(), one, one, out_dtype=torch.bfloat16, use_fast_accum=True
+    )
+
+
 def _matmul(size: int, dtype: str, **options: Any) -> Case:
+    """Multiply square matrices; the result has the dtype that libraries give it."""
     shape = (size, size)
     total = "int32" if dtype == "int8" else "float32"
+    small = dtype.startswith("float8")  # their products exist for rows along what is summed over
+    result = {"int8": "int32"}.get(dtype, "bfloat16" if small else dtype)
     way = ", tensor maps" if options.get("tensor_maps") else ""
     return Case(
         f"gemm {dtype} {size}³{way}",
         ((shape, dtype), (shape, dtype)),
-        lambda a, b: topi.nn.matmul(a, b, out_dtype=total),
-        lambda torch, a, b: torch.matmul(a, b),
+        lambda a, b: topi.cast(topi.nn.matmul(a, b, transpose_b=small, out_dtype=total), result),
+        lambda torch, a, b: torch.matmul(a, b.t() if small else b),
         2.0 * size**3,
+        library=_scaled_mm if small else None,
+        triton=None if dtype == "float32" else lambda triton, a, b: triton.gemm(a, b, turned=small),
         tensor_cores=dtype != "float32",
         **options,
     )
@@ -65,10 +85,27 @@ def _rows(
     peer: Callable[..., Any],
     steps: int,
     shape: tuple[int, int] = (4096, 4096),
+    **options: Any,
 ) -> Case:
     size = f"{shape[0]}²" if shape[0] == shape[1] else f"{shape[0]}x{shape[1]}"
     return Case(
-        f"{name} {size}", ((shape, "float16"),), build, peer, float(steps * math.prod(shape))
+        f"{name} {size}",
+        ((shape, "float16"),),
+        build,
+        peer,
+        float(steps * math.prod(shape)),
+        **options,
+    )
+
+
+def _softmax(shape: tuple[int, int]) -> Case:
+    return _rows(
+        "softmax",
+        topi.nn.softmax,
+        lambda torch, x: torch.softmax(x, -1),
+        4,
+        shape,
+        triton=lambda triton, x: triton.softmax(x),
     )
 
 
@@ -84,6 +121,8 @@ def _attention(tokens: int, heads: int, *, queries: int | None = None) -> Case:
         ),
         lambda torch, *x: torch.nn.functional.scaled_dot_product_attention(*x, is_causal=causal),
         4.0 * heads * queries * tokens * 128 * (0.5 if causal else 1.0),
+        # One query is too few for blocks of them.
+        triton=(lambda triton, *x: triton.attention(*x, causal=causal)) if queries > 1 else None,
         tensor_cores=True,
     )
 
@@ -105,14 +144,19 @@ CASES = (
     _matmul(4096, "float16"),
     _matmul(4096, "bfloat16"),
     _matmul(8192, "float16"),
+    _matmul(8192, "bfloat16"),
     _matmul(4096, "int8"),
+    _matmul(4096, "float8_e4m3fn"),
+    _matmul(8192, "float8_e4m3fn"),
     _matmul(4096, "float16", tensor_maps=True),
     _matmul(8192, "float16", tensor_maps=True),
+    _matmul(4096, "float8_e4m3fn", tensor_maps=True),
+    _matmul(8192, "float8_e4m3fn", tensor_maps=True),
     _gemv(4096, 4096),
     _gemv(14336, 4096),
     _gemv(4096, 4096, vectors=4),
-    _rows("softmax", topi.nn.softmax, lambda torch, x: torch.softmax(x, -1), 4),
-    _rows("softmax", topi.nn.softmax, lambda torch, x: torch.softmax(x, -1), 4, (1024, 32768)),
+    _softmax((4096, 4096)),
+    _softmax((1024, 32768)),
     _rows("sum of columns", lambda x: topi.sum(x, axis=0), lambda torch, x: x.sum(0), 1),
     _rows("relu", topi.nn.relu, lambda torch, x: torch.relu(x), 1),
     _rows("sum of rows", lambda x: topi.sum(x, axis=1), lambda torch, x: x.sum(1), 1),
@@ -124,6 +168,7 @@ CASES = (
         lambda x, w, b: topi.nn.layer_norm(x, w, b, [1]),
         lambda torch, x, w, b: torch.nn.functional.layer_norm(x, (4096,), w, b),
         8.0 * 4096 * 4096,
+        triton=lambda triton, x, w, b: triton.layer_norm(x, w, b),
     ),
     Case(
         "rms_norm 4096²",
@@ -131,6 +176,7 @@ CASES = (
         lambda x, w: topi.nn.rms_norm(x, w),
         lambda torch, x, w: torch.nn.functional.rms_norm(x, (4096,), w),
         4.0 * 4096 * 4096,
+        triton=lambda triton, x, w: triton.rms_norm(x, w),
     ),
     Case(
         "conv2d 64->64 3x3 @56, 8 images",
