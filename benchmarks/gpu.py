@@ -129,7 +129,11 @@ def peers_of(case: Case, torch: Any, triton: Any, device: str) -> dict[str, Call
     if case.inputs[0][1] != "int8":  # PyTorch has no product of int8 with this layout
         eager = case.library(torch, device) if case.library else partial(case.torch, torch)
         peers["torch"] = eager
-        peers["torch.compile"] = torch.compile(lambda *x: eager(*x), mode="max-autotune")
+        # All cases are one function to its cache, which holds a few and then runs it uncompiled.
+        torch.compiler.reset()
+        peers["torch.compile"] = torch.compile(
+            lambda *x: eager(*x), mode="max-autotune", fullgraph=True
+        )
     if case.triton and triton:
         peers["triton"] = partial(case.triton, triton)
     return peers

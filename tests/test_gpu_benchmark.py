@@ -93,6 +93,27 @@ def test_the_page_has_all_cases() -> None:
         assert {f"gemm {dtype} {size}³" for size in (4096, 8192)} <= {*rows}
 
 
+def test_each_case_is_compiled_by_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not only the first ones, until its cache of one function is full."""
+    graphs = []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        graphs.append(graph)
+        return graph
+
+    compiler = torch.compile
+    monkeypatch.setattr(
+        torch, "compile", lambda call, *, mode, **given: compiler(call, backend=backend, **given)
+    )
+    monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 1)
+    cases = [case for case in gpu_cases.CASES if len(case.inputs) == 1]
+    for case in cases:
+        small = replace(case, inputs=(((8, 16), "float16"),))
+        (given,) = gpu.inputs_of(small, torch, "cpu")
+        gpu.peers_of(small, torch, None, "cpu")["torch.compile"](given)
+    assert len(graphs) == len(cases) > 2
+
+
 class OnProcessor(gpu.Measured):
     """The run on this processor, whose time stands still."""
 
