@@ -19,6 +19,9 @@ _RACE_CALLS, _RACE_SECONDS = 20, 2e-3
 # cost model enough, and nobody else asks.
 _FAR = 1.05
 
+# A single call is unreliable, so that's the shortest of so many where calls are timed one by one.
+_FIRST_CALLS = 3
+
 # Waiting for undisturbed cores: at least this share of the patience that was asked for, and this
 # share of it for a candidate that is far from the best.
 _LEAST_SHARE, _SHARE_IF_FAR = 1 / 16, 0.25
@@ -174,21 +177,24 @@ def _values(
     config: EvaluatorConfig,
     constants: Collection[int],
 ) -> tuple[float, ...]:
-    """Return one value of a candidate that is far from the best, else ``config.repeat``."""
+    """Return few values of a candidate that is far from the best, else ``config.repeat``."""
     flushed = config.flush_cache_bytes > 0
 
     def before(*arguments: object) -> None:
         cool(arguments, constants, config)
 
-    def some(number: int, repeat: int) -> tuple[tuple[float, ...], int]:
+    def some(number: int, repeat: int, warmup: int = 0) -> tuple[tuple[float, ...], int]:
         found = measure(
-            function, arguments, number=number, repeat=repeat, warmup=0,
+            function, arguments, number=number, repeat=repeat, warmup=warmup,
             min_repeat_ms=0.0 if flushed else config.min_repeat_ms,
             before=before if flushed else None,
         )  # fmt: skip
         return found.results, found.number
 
-    values, number = some(config.number, 1)
-    if config.repeat == 1 or (best is not None and values[0] > _FAR * best):
+    # Looking for disturbances has moved the thread to other cores and emptied the nearest caches:
+    # code, and what is to be warm, would come from far ones in the first call.
+    first = min(_FIRST_CALLS, config.repeat) if flushed else 1
+    values, number = some(config.number, first, warmup=int(flushed))
+    if config.repeat == first or (best is not None and min(values) > _FAR * best):
         return values
-    return values + some(number, config.repeat - 1)[0]
+    return values + some(number, config.repeat - first)[0]

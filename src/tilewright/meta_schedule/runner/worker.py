@@ -209,9 +209,11 @@ def _burst(
 ) -> float:
     """Return the mean seconds of calls for about ``milliseconds``, after some warm-up calls.
 
-    With flushed caches those of one call.
+    With flushed caches those of one call, after another one: looking for disturbances has moved the
+    thread to other cores, so that code would come from far caches, too.
     """
     if config.flush_cache_bytes:
+        function(*arguments)
         cool(arguments, constants, config)
         start = time.perf_counter()
         function(*arguments)
