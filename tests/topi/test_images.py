@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 import torch.nn.functional as F
@@ -12,7 +13,7 @@ from by_rule import evaluate, moved, numbers, t
 from tests.everyday import few
 from tilewright import te, topi
 from tilewright.support.errors import VerifyError
-from tilewright.topi.sampling import Sampling
+from tilewright.topi.sampling import Sampling, not_above
 
 image = topi.image
 
@@ -207,3 +208,21 @@ def test_places_of_small_images_are_of_32_bits() -> None:
         steps = Sampling(extents, "linear", "zeros", False)
         places = te.placeholder((2, 1, 3), "float32")
         assert steps.index(places).dtype == steps.index_dtype == kind
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize(
+    ("dtype", "extent"),
+    [("float16", 2052), ("float16", 70000), ("bfloat16", 300), ("float32", (1 << 24) + 4)],
+)
+def test_the_last_pixel_is_on_the_image_where_floats_round_its_place_up(
+    dtype: str, extent: int, mode: str
+) -> None:
+    kind = np.dtype(getattr(ml_dtypes, dtype, dtype))
+    greatest = float(ml_dtypes.finfo(kind).max)
+    numbers = [min(extent - 1, greatest), min(extent, greatest), np.nan, np.inf, -np.inf, greatest]
+    steps = Sampling((extent,), mode, "border", True)
+    index = evaluate(steps.index, np.array([numbers], kind))
+    assert 0.9 * extent < index.max() < extent and index.min() >= -1
+
+    assert 0.9 * extent < not_above(extent - 1, dtype) <= extent - 1

@@ -11,11 +11,33 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright import te
-from tilewright.ir import INDEX, Expr, call, cast, const, maximum, minimum, select
+from tilewright.ir import (
+    INDEX,
+    Expr,
+    call,
+    cast,
+    const,
+    const_value,
+    max_value,
+    maximum,
+    minimum,
+    select,
+)
 
 CUBIC = -0.75
 # Pixels of an image whose places fit in 32 bits.
 _MOST_NEAR = (1 << 31) - 1
+
+
+def not_above(number: int, dtype: str) -> float:
+    """The greatest value of a type of floats that isn't above a whole number of at least zero.
+
+    The nearest one may be: an image of 300 columns would have a last one 300 in bfloat16.
+    """
+    greatest = int(const_value(max_value(dtype)) or 0)
+    # All significant bits of that are ones.
+    left_out = max(0, number.bit_length() - greatest.bit_count())
+    return float(min(number >> left_out << left_out, greatest))
 
 
 class Sampling:
@@ -99,7 +121,8 @@ class Sampling:
                     near = self._inside(near, const(float(extent), dtype))
                 zero = const(0.0, dtype)
                 seen = seen & (near >= zero) & (near <= last)
-                own = cast(minimum(maximum(near, zero), last), kind)
+                within = const(not_above(extent - 1, dtype), dtype)
+                own = cast(minimum(maximum(near, zero), within), kind)
                 index = index * const(extent, kind) + own
             return select(seen, index, const(-1, kind))
 

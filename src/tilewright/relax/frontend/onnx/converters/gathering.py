@@ -26,6 +26,7 @@ from tilewright.relax.frontend.onnx.converters.convolution import (
 )
 from tilewright.relax.transform.annotate_pattern import OPAQUE
 from tilewright.relax.values import const as constant
+from tilewright.topi.sampling import not_above
 
 
 @converts("Col2Im")
@@ -153,7 +154,8 @@ def _sampled(
             share = share * (const(1.0, dtype) - call("fabs", place - near))
             last = const(float(extent - 1), dtype)
             inside = inside & (near >= const(0.0, dtype)) & (near <= last)
-            index.append(cast(minimum(maximum(near, const(0.0, dtype)), last), "int64"))
+            within = const(not_above(extent - 1, dtype), dtype)
+            index.append(cast(minimum(maximum(near, const(0.0, dtype)), within), "int64"))
         pixel = cast(x(image, channel, *index), dtype) * share
         made: Expr = te.sum(select(inside, pixel, const(0.0, dtype)), axis=[corner])
         return made
