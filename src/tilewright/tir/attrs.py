@@ -191,6 +191,13 @@ PERMUTED_LAYOUT = register_annotation(
     means="Rows of the block's shared buffers are permuted so that threads meet in no bank.",
     read_by=("tir.transform.inject_permuted_layout",),
 )
+PERMUTED_ROWS = register_annotation(
+    "permuted_rows",
+    COUNT,
+    means="So many neighbouring rows of a permuted layout are permuted alike, at least: those that "
+    "a thread reads one after the other.",
+    read_by=("tir.transform.inject_permuted_layout",),
+)
 BUFFER_DIM_ALIGN = register_annotation(
     "buffer_dim_align",
     list_of(ALIGNMENT),
@@ -563,6 +570,7 @@ __all__ = [
     "SCHEDULE_RULE",
     "PARALLEL_SCHEDULE",
     "PERMUTED_LAYOUT",
+    "PERMUTED_ROWS",
     "PIPELINE_ASYNC_STAGES",
     "PIPELINE_FUSE",
     "PIPELINE_ORDER",

@@ -10,8 +10,10 @@ from gpu_rules import CUDA, agree, compiled, function, kernels, lowered, schedul
 
 from tilewright import te, topi
 from tilewright.dlight.gpu import GEMV, LowBatchGEMV, Reduction
+from tilewright.ir import dtypes, pre_order
 from tilewright.scheduling import NotApplicable, start_schedule
-from tilewright.tir import PrimFunc
+from tilewright.scheduling.gpu.kernel_bounds import kernel_bounds
+from tilewright.tir import BufferStore, PrimFunc
 
 n, m = te.var("n"), te.var("m")
 
@@ -99,6 +101,39 @@ def test_reductions(name: str) -> None:
     build, shape, sizes = SUMS[name]
     mod = agree(function(build, tensor(*shape)), Reduction(), **sizes)
     assert len(kernels(mod)) == 1
+
+
+def turned_sums(x: te.Tensor) -> te.Tensor:
+    sums = topi.sum(x, 1)
+    return te.compute((32, 4), lambda j, i: sums[i, j] * 2.0, "turned")
+
+
+COLUMNS: dict[str, tuple[Callable[..., Any], tuple[int, ...], str, list[int]]] = {
+    "nothing follows": (lambda x: topi.sum(x, 0), (256, 64), "float32", [4]),
+    "an odd number of vectors": (lambda x: topi.sum(x, 0), (512, 136), "float16", [8]),
+    "between other axes": (lambda x: topi.max(x, 1), (4, 256, 16), "int8", [16]),
+    "a step follows": (lambda x: topi.nn.relu(topi.sum(x, 0)), (256, 64), "float32", [4]),
+    "wider results": (
+        lambda x: topi.cast(topi.sum(x, 0), "float64"), (256, 64), "float16", [2, 2, 2, 2],
+    ),
+    "results lie otherwise": (turned_sums, (4, 256, 32), "float32", [1, 1, 1, 1]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_sums_of_columns_share_no_bank_and_leave_as_vectors(name: str) -> None:
+    build, shape, dtype, expected = COLUMNS[name]
+    mod = agree(function(build, tensor(*shape, dtype=dtype)), Reduction(), tolerance=2e-3)
+    (bound,) = kernel_bounds(mod, CUDA)
+    assert bound.worst(shared=True) == 1.0
+    stores = [item for f in mod.functions.values() for item in pre_order(f.body)]
+    lanes = [
+        dtypes.lanes_of(item.value.dtype)
+        for item in stores
+        if type(item) is BufferStore and item.buffer.scope == "global"
+    ]
+    assert lanes == expected
+    compiled(mod)
 
 
 def test_pairs_are_reduced_by_threads_too() -> None:

@@ -11,8 +11,9 @@ from gpu_rules import compiled, function, tensor
 from tests.everyday import few
 from tilewright import dlight, te, topi
 from tilewright.ir import IRModule
-from tilewright.scheduling.gpu import rank_tensor_core_tiles
+from tilewright.scheduling.gpu import rank_tensor_core_tiles, tensor_core_tile
 from tilewright.scheduling.gpu.kernel_bounds import kernel_bounds
+from tilewright.scheduling.gpu.tensor_core_tile import TILES, TensorCoreTile
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
 from tilewright.tir.interpreter import run
@@ -153,6 +154,21 @@ def test_bytes_of_both_signs(kinds: tuple[str, str], turned: bool, target: str) 
         run(mod, a, b, found, check_races=True)
         expected = a.astype("int32") @ (b.T if turned else b).astype("int32")
         np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("tile", TILES, ids=str)
+def test_bytes_that_lie_turned_share_no_bank(
+    tile: TensorCoreTile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lane reads its four rows one after the other; those of its neighbours are other banks."""
+    monkeypatch.setattr(tensor_core_tile, "TILES", (tile,))
+    shapes = ((512, 256), (256, 512))
+    mod = lowered(mixed(shapes, ("int8", "int8"), False, "int32"))
+    assert "T.ptx_mma(" in mod.script()
+    (bound,) = kernel_bounds(mod, A100)
+    assert bound.worst(shared=True) == 1.0
+    (taken,) = compiled(mod, A100).values()
+    assert taken.spill_bytes == 0
 
 
 def test_floats_of_8_bits_of_both_formats() -> None:

@@ -106,6 +106,13 @@ def test_products_read_permuted_rows_only() -> None:
         gpu_pipeline(HOPPER)(_one_permuted())
 
 
+def test_products_know_no_rows_that_are_permuted_alike() -> None:
+    sch = wgmma_gemm(64)
+    sch.annotate(sch.get_block("A_shared"), "permuted_rows", 4)
+    with pytest.raises(LowerError, match="both permuted by chunks of 16 bytes"):
+        gpu_pipeline(HOPPER)(sch.mod)
+
+
 def _one_permuted() -> IRModule:
     sch = wgmma_gemm(64, permuted=False, stages=1)
     sch.annotate(sch.get_block("A_shared"), "permuted_layout", 1)

@@ -337,6 +337,12 @@ def test_what_cannot_be_double_buffered_or_permuted() -> None:
         cpu_pipeline(Target("native"))(sch.mod)
     sch = Schedule(matmul())
     copy = sch.cache_read("C", 0, "shared")
+    sch.annotate(copy, "permuted_layout", 4)
+    sch.annotate(copy, "permuted_rows", 0)
+    with pytest.raises(LowerError, match="permuted_rows is at least 1, got 0"):
+        cpu_pipeline(Target("native"))(sch.mod)
+    sch = Schedule(matmul())
+    copy = sch.cache_read("C", 0, "shared")
     with pytest.raises(ScheduleError, match="one of the block's writes; found 3"):
         sch.annotate(copy, "double_buffer_scope", 3)
 

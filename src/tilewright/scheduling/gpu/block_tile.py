@@ -49,8 +49,13 @@ def fetch_at(sch: Schedule, shared: BlockRV, outer: LoopRV) -> None:
     inline_into(sch, shared)
 
 
-def share_fetch(sch: Schedule, shared: BlockRV, outer: LoopRV, tile: BlockTile) -> bool:
-    """Divide the fetch of a tile among all threads; return whether it only copies."""
+def share_fetch(
+    sch: Schedule, shared: BlockRV, outer: LoopRV, tile: BlockTile, *, permuted_from: int = 64
+) -> bool:
+    """Divide the fetch of a tile among all threads; return whether it only copies.
+
+    Vectors of ``permuted_from`` to 128 bits go to permuted rows, others to padded ones.
+    """
     depth = position_of(sch, outer) + 1
     block = sch.get(shared)
     along_k, along_i = is_contiguous(block, 2), is_contiguous(block, 1)
@@ -63,7 +68,8 @@ def share_fetch(sch: Schedule, shared: BlockRV, outer: LoopRV, tile: BlockTile) 
     turned = along_i and not along_k
     sch.vectorize(share_among_threads(sch, (i, k), tile.thread_shape, lanes, turned=turned))
     bits = dtypes.bits_of(block.writes[0].buffer.dtype)
-    if lanes * bits == 128:
+    whole_pairs_of_chunks = run * bits % 256 == 0
+    if permuted_from <= lanes * bits <= 128 and whole_pairs_of_chunks:
         sch.annotate(shared, PERMUTED_LAYOUT, 1)
     else:
         sch.storage_align(shared, 0, 1, 1024 // bits, 128 // bits)

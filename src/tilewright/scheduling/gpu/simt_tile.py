@@ -310,12 +310,12 @@ def _write(sch: Schedule, writer: BlockRV, outer: LoopRV, tile: SimtTile) -> Non
         sch.unroll(columns[2])
 
 
-def can_vectorize_store(block: Block) -> bool:
-    """Whether a thread may write neighbouring results as one vector."""
+def can_vectorize_store(block: Block, lanes: int = 4) -> bool:
+    """Whether a thread may write so many neighbouring results as one vector."""
     var = block.iter_vars[-1].var
     accesses = [x for x in accesses_of(block) if not is_private(x.buffer.scope)]
     return all(
         stride_of(x.indices, x.buffer, var) == 0
-        or (x.indices[-1] is var and (as_int(x.buffer.shape[-1]) or 1) % 4 == 0)
+        or (x.indices[-1] is var and (as_int(x.buffer.shape[-1]) or 1) % lanes == 0)
         for x in accesses
     )

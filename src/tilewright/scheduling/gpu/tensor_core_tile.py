@@ -29,6 +29,8 @@ from tilewright.scheduling.gpu.simt_tile import (
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir.attrs import (
+    PERMUTED_LAYOUT,
+    PERMUTED_ROWS,
     PIPELINE_ASYNC_STAGES,
     PIPELINE_ORDER,
     PIPELINE_STAGE,
@@ -196,6 +198,10 @@ def schedule_tensor_core_tiles(
         for operand in operand_positions(sch.get(main))
     ]
     copies = [share_fetch(sch, shared, steps[0], tile) for shared, _, _ in fetched]
+    for shared, _, turned in fetched:
+        if turned and unit_depth == 32 and PERMUTED_LAYOUT in sch.get(shared).annotations:
+            # Turned bytes come one by one: a thread reads the four rows that make a register.
+            sch.annotate(shared, PERMUTED_ROWS, 4)
     write_results(sch, writer, tile)
     _lay_out(sch, main, [load for _, load, _ in fetched], unit_depth)
     group = mma_group(

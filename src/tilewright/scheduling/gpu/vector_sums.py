@@ -20,10 +20,11 @@ from tilewright.scheduling.gpu.binding import BLOCKS, THREADS, attach, fused, fu
 from tilewright.scheduling.gpu.elementwise import VECTOR_BYTES
 from tilewright.scheduling.gpu.limits import GPULimits
 from tilewright.scheduling.gpu.reduction import ROWS_OF_THREADS, near_last
+from tilewright.scheduling.gpu.simt_tile import can_vectorize_store
 from tilewright.tir import Block, BufferLoad
 from tilewright.tir.analysis import has_branch
 from tilewright.tir.schedule import Schedule, others_after
-from tilewright.tir.schedule.handles import BlockRV
+from tilewright.tir.schedule.handles import BlockRV, LoopRV
 
 _THREADS = 256
 _POWERS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -167,6 +168,11 @@ def schedule_vector_sums(
     _, shared = sch.split(step, [None, plan.sharing])
     partial = sch.rfactor(shared, 0)
     sch.set_scope(partial, 0, "local")
+    consumers = list(found.consumers)
+    if plan.along == "results" and not consumers and len(block.writes) == 1:
+        # A sum is stored as it is joined, one by one: from registers they leave as vectors.
+        consumers = [sch.cache_write(main, 0, "local")]
+        sch.reverse_compute_at(consumers[0], result)
     attach(sch, main, found.consumers, result)
     sch.compute_at(partial, result)
     blocks, group = sch.split(result, [None, plan.results])
@@ -181,6 +187,25 @@ def schedule_vector_sums(
     sch.bind(inner[-1], sharing)
     for loop in inner[:-1]:
         sch.unroll(loop)
+    if plan.along == "results":
+        for consumer in consumers:
+            _write_vectors(sch, consumer, group)
+
+
+def _write_vectors(sch: Schedule, consumer: BlockRV, group: LoopRV) -> None:
+    """Write the results that a thread of a group has in registers as vectors."""
+    loops = sch.get_loops(consumer)
+    if not any(sch.get(loop) is sch.get(group) for loop in loops[:-1]):
+        return  # a kernel of its own, or a single result
+    block, loop = sch.get(consumer), sch.get(loops[-1])
+    column = sch.state.get_block(consumer).iter_values[-1]
+    extent = as_int(loop.extent)
+    if extent is None or not uses_var(column, {loop.loop_var}):
+        return
+    bits = max(dtypes.bits_of(region.buffer.dtype) for region in block.writes)
+    lanes = gcd(extent, 8 * VECTOR_BYTES // max(8, bits))
+    if lanes > 1 and can_vectorize_store(block, lanes):
+        sch.vectorize(sch.split(loops[-1], [None, lanes])[1])
 
 
 def _bind_partial(

@@ -294,7 +294,7 @@ def _fetch(
     if tensor_maps:
         _copy_boxes(sch, shared, turned)
         return turned
-    copies = share_fetch(sch, shared, outer, tile)
+    copies = share_fetch(sch, shared, outer, tile, permuted_from=128)
     if not copies or PERMUTED_LAYOUT not in sch.get(shared).annotations:
         raise ScheduleError("an operand can't be copied in vectors of 16 bytes")
     return turned

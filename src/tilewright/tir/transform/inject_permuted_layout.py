@@ -4,9 +4,10 @@ A block that fills a tile in shared memory and has the annotation ``permuted_lay
 Rows are cut into chunks of so many elements as the annotation says (1 or true: 16 bytes); chunk
 ``c`` of row ``r`` moves to place ``c ^ (r // l % n)``, where ``n`` is the largest power of two that
 divides the number of chunks, at most 8, and ``l`` the number of rows that share the 128 bytes of
-all banks. The map is its own inverse within a row, so all accesses of
-the buffer are rewritten by one formula; reads of whole columns then meet no bank twice. (Known as
-XOR swizzling, from CUTLASS and the use of ``ldmatrix``.)
+all banks. The map is its own inverse within a row, so all accesses of the buffer are rewritten by
+one formula; reads of whole columns then meet no bank twice. (Known as XOR swizzling, from CUTLASS
+and the use of ``ldmatrix``.) Where a thread reads several neighbouring rows one after the other,
+its neighbours read rows so far apart: ``permuted_rows`` says how many, and ``l`` is no less.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from tilewright.ir import (
     pre_order,
 )
 from tilewright.support.errors import LowerError
-from tilewright.tir.attrs import PERMUTED_LAYOUT
+from tilewright.tir.attrs import PERMUTED_LAYOUT, PERMUTED_ROWS
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.gpu_ops import WARPGROUP_OPS, memory_uses
@@ -87,6 +88,22 @@ def _chunks(block: Block, buffer: Buffer) -> tuple[int, int]:
     return size, min(_MOST, count & -count)
 
 
+def _rows_alike(block: Block, buffer: Buffer, size: int) -> int:
+    """Return how many neighbouring rows are permuted in the same way."""
+    asked = block.annotations.get(PERMUTED_ROWS, 1)
+    asked = int(getattr(asked, "value", asked))
+    if asked < 1:
+        raise LowerError(f"block {block.name!r}: {PERMUTED_ROWS} is at least 1, got {asked}")
+    return max(asked, _MOST // ((as_int(buffer.shape[-1]) or size) // size))
+
+
+def _chunk_of_hardware(block: Block | None, buffer: Buffer) -> int:
+    """Return the bytes of a buffer's chunks if it is permuted as hardware knows it, else 0."""
+    if block is None or PERMUTED_ROWS in block.annotations:
+        return 0
+    return _chunks(block, buffer)[0] * dtypes.bytes_of(buffer.dtype)
+
+
 class _Rewriter(Mutator):
     def __init__(self, wanted: dict[Var, Block], analyzer: Analyzer) -> None:
         self.wanted, self.analyzer = wanted, analyzer
@@ -111,8 +128,8 @@ class _Rewriter(Mutator):
                 "(ptx_ldmatrix), or leave the annotation away"
             )
         chunk = floordiv(column, const(size, column.dtype))
-        shared = max(1, _MOST // (as_int(buffer.shape[-1]) // size))  # type: ignore[operator]
-        row = floordiv(made[-2], const(shared, column.dtype))
+        alike = _rows_alike(block, buffer, size)
+        row = floordiv(made[-2], const(alike, column.dtype))
         row = floormod(row, const(count, column.dtype))
         moved = call("bitwise_xor", self.analyzer.simplify(chunk), self.analyzer.simplify(row))
         inside = self.analyzer.simplify(floormod(column, const(size, column.dtype)))
@@ -148,7 +165,7 @@ class _Rewriter(Mutator):
                 continue
             block = self.wanted.get(buffer.data)
             size = dtypes.bytes_of(buffer.dtype)
-            chunk = 0 if block is None else _chunks(block, buffer)[0] * size
+            chunk = _chunk_of_hardware(block, buffer)
             rows.add((as_int(buffer.shape[-1]) or 0) * size if chunk == _CHUNK_BYTES else 0)
         if len(rows) != 1 or not rows <= {32, 64, 128}:
             raise LowerError(
@@ -164,7 +181,7 @@ class _Rewriter(Mutator):
         block, row = self.wanted.get(buffer.data), 0
         if block is not None:
             row = (as_int(buffer.shape[-1]) or 0) * dtypes.bytes_of(buffer.dtype)
-            chunk = _chunks(block, buffer)[0] * dtypes.bytes_of(buffer.dtype)
+            chunk = _chunk_of_hardware(block, buffer)
             if chunk != _CHUNK_BYTES or row not in (32, 64, 128):
                 raise LowerError(
                     f"{node.op.name} permutes rows of 32, 64 or 128 bytes by chunks of "
@@ -193,5 +210,6 @@ class _Rewriter(Mutator):
 
     def visit_Block(self, node: Block) -> Stmt:
         made: Block = self.generic_visit(node)
-        rest = {k: v for k, v in made.annotations.items() if k != PERMUTED_LAYOUT}
+        asked = (PERMUTED_LAYOUT, PERMUTED_ROWS)
+        rest = {k: v for k, v in made.annotations.items() if k not in asked}
         return made.replace(annotations=rest)

@@ -5,7 +5,7 @@ Three ways, by the number of threads that join and how they lie in warps:
 - within a warp: butterfly of ``warp_shuffle_xor`` (a power of two), or ``warp_shuffle_down`` and a
   broadcast (any number, if the block has no other threads);
 - whole warps: the butterfly in each, then one value per warp through shared memory;
-- else: a tree in shared memory.
+- else: a tree in shared memory, where neighbouring threads have neighbouring places.
 
 The barriers that this needs are put in by ``ThreadSync``, which runs later.
 """
@@ -106,6 +106,7 @@ class _Reduction:
         self.index: Expr = const(0)  # among the threads that join
         self.group: Expr = const(0)  # which of the groups that join
         self.lowest = True  # the threads that join are neighbours in warps
+        self.side_by_side = False  # those of different groups are
         for tag in tags:
             if tag not in loops:
                 raise LowerError(
@@ -126,6 +127,7 @@ class _Reduction:
                 self.index = self.index + loop.loop_var * self.size
                 self.size *= loop.extent.value
             else:
+                self.side_by_side = self.side_by_side or self.size == 1
                 self.group = self.group + loop.loop_var * self.groups
                 self.groups *= loop.extent.value
 
@@ -149,7 +151,7 @@ class _Reduction:
         else:
             buffers = self._shared(size)
             steps += self._tree(buffers)
-            source = [BufferLoad(buffer, (self.group * size,)) for buffer in buffers]
+            source = [BufferLoad(buffer, (self._place(const(0)),)) for buffer in buffers]
         body = seq(*steps, assigned(self.results, source))
         for buffer in (*buffers, *self.accumulators):
             body = Allocate(buffer, body)
@@ -220,14 +222,19 @@ class _Reduction:
             For(var, const(1), const(count - 1), SERIAL, join),
         ]
 
+    def _place(self, index: Expr) -> Expr:
+        """Where a tree has the value of a thread of the own group: neighbours meet in no bank."""
+        if self.side_by_side:
+            return index * self.groups + self.group
+        return self.group * self.size + index
+
     def _tree(self, buffers: list[Buffer]) -> list[Stmt]:
         """Halve the number of values until one is left."""
         size = self.size
-        place = self.group * size + self.index
-        mine = [BufferLoad(buffer, (place,)) for buffer in buffers]
+        mine = [BufferLoad(buffer, (self._place(self.index),)) for buffer in buffers]
         made: list[Stmt] = [assigned(mine, self.own)]
         for step in [1 << n for n in reversed(range((size - 1).bit_length()))]:
-            others = [BufferLoad(buffer, (place + step,)) for buffer in buffers]
+            others = [BufferLoad(buffer, (self._place(self.index + step),)) for buffer in buffers]
             join = assigned(mine, self.reducer.combine(mine, others))
             condition = and_(self.index < step, self.index + step < size)
             made.append(IfThenElse(condition, join))
