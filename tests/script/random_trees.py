@@ -41,6 +41,7 @@ from tilewright.ir import (
     StringImm,
     Sub,
     Var,
+    as_int,
     const,
     dtypes,
 )
@@ -307,6 +308,8 @@ class Trees:
             self._extent() if self.chance(25) else const(self.rng.choice((1, 4, 16, 33)))
             for _ in range(ndim)
         )
+        if math.prod(as_int(extent) or 1 for extent in shape) >= 1 << 63:
+            shape = tuple(const(4) for _ in shape)  # more elements than that aren't a buffer's
         dtype = dtype or self.rng.choice(DTYPES)
         if self.vectors and self.chance(4):
             dtype += "x4"

@@ -23,6 +23,7 @@ from tilewright.dlight import (
     rules_for,
     start_schedule,
 )
+from tilewright.dlight.gpu.matmul import TENSOR_MAPS
 from tilewright.ir import IRModule, PassContext, as_int, pre_order, structural_equal
 from tilewright.scheduling.gpu import limits_of
 from tilewright.support.errors import MissingExtraError
@@ -163,7 +164,7 @@ class GPURuleSession:
 
     def by_maps(self, target: Target, counts: Counts, rng: random.Random) -> IRModule | None:
         """Apply all rules with tensor maps and a cluster; ``None`` if no rule offers these."""
-        with PassContext(config={"dlight.tensor_maps": True}):
+        with PassContext(config={TENSOR_MAPS.key: True}):
             offered = Choices({})
             first_schedule(self.start.func, rules_for(target), target, choices=offered)
             wanted = {
