@@ -105,12 +105,12 @@ def test_each_case_is_compiled_by_pytorch(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(
         torch, "compile", lambda call, *, mode, **given: compiler(call, backend=backend, **given)
     )
-    monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 1)
     cases = [case for case in gpu_cases.CASES if len(case.inputs) == 1]
-    for case in cases:
-        small = replace(case, inputs=(((8, 16), "float16"),))
-        (given,) = gpu.inputs_of(small, torch, "cpu")
-        gpu.peers_of(small, torch, None, "cpu")["torch.compile"](given)
+    with torch._dynamo.config.patch(recompile_limit=1):  # what monkeypatch would lose at the end
+        for case in cases:
+            small = replace(case, inputs=(((8, 16), "float16"),))
+            (given,) = gpu.inputs_of(small, torch, "cpu")
+            gpu.peers_of(small, torch, None, "cpu")["torch.compile"](given)
     assert len(graphs) == len(cases) > 2
 
 
