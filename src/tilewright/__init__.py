@@ -28,6 +28,9 @@ if sys.platform != "linux":
 _install(
     {
         "tilewright.instrument": "tilewright.ir.instrument",
+        "tilewright.relax.frontend.torch.exported_program_translator": (
+            "tilewright.relax.frontend.torch.importer"
+        ),
         "tilewright.relax.op": "tilewright.relax.ops",
         "tilewright.s_tir.analysis": "tilewright.tir.analysis",
         "tilewright.s_tir.dlight": "tilewright.dlight",

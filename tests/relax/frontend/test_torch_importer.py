@@ -20,6 +20,7 @@ from tilewright.support.errors import ImportModelError, MissingExtraError
 torch = pytest.importorskip("torch")
 
 from tilewright.relax.frontend.torch import (  # noqa: E402
+    ExportedProgramImporter,
     from_exported_program,
     load_exported_program,
 )
@@ -71,14 +72,17 @@ def test_parameters_become_constants() -> None:
 def test_parameters_as_inputs() -> None:
     model, x = Small().eval(), torch.randn(2, 4)
     exported = torch.export.export(model, (x,))
-    mod, params = from_exported_program(exported, keep_params_as_input=True)
-    names = [param.name for param in mod["main"].params]
+    kept = from_exported_program(exported, keep_params_as_input=True)
+    names = [param.name for param in kept["main"].params]
     assert names == ["x", "p_fc_weight", "p_fc_bias", "b_scale"]
-    assert mod["main"].attrs["num_input"] == 1
-    assert list(params) == names[1:]
-    (found,) = run(mod, x.numpy(), *params.values())
+    assert kept["main"].attrs["num_input"] == 1
+    mod, params = relax.frontend.detach_params(kept)
+    assert "params" in kept["main"].attrs and "params" not in mod["main"].attrs
+    (found,) = run(mod, x.numpy(), *params["main"])
     agree(found, model(x))
-    bound = relax.transform.BindParams("main", params)(mod)
+    assert all(isinstance(param, tilewright.runtime.Tensor) for param in params["main"])
+    agree(relax.VirtualMachine(relax.build(mod))["main"](x, *params["main"])[0].numpy(), model(x))
+    bound = relax.transform.BindParams("main", dict(zip(names[1:], params["main"])))(mod)
     agree(run(bound, x.numpy())[0], model(x))
 
 
@@ -254,17 +258,21 @@ def test_near_matches_of_unknown_operators() -> None:
             from_exported_program(exported)
         assert "aten_like.softmaxx.default: node 'softmaxx'" in str(caught.value)
 
-        def convert(ctx: Any, x: Any, dim: int) -> Any:
-            return relax.op.nn.softmax(x, dim)
+        def convert(node: torch.fx.Node, importer: ExportedProgramImporter) -> Any:
+            x, dim = importer.retrieve_args(node)
+            assert importer.env[node.args[0]] is x
+            return importer.block_builder.emit(relax.op.nn.softmax(x, dim))
 
-        converters = {"aten_like.softmaxx.default": convert}
-        mod = from_exported_program(exported, custom_convert_map=converters)
         x = torch.randn(3)
-        agree(run(mod, x.numpy())[0], x.softmax(0))
+        for name in ("aten_like.softmaxx.default", "softmaxx.default"):
+            mod = from_exported_program(exported, custom_convert_map={name: convert})
+            agree(run(mod, x.numpy())[0], x.softmax(0))
 
 
 def test_wrong_converter_is_caught() -> None:
-    converters = {"aten.sin.default": lambda ctx, x: relax.op.sum(x)}
+    converters = {
+        "aten.sin.default": lambda node, importer: relax.op.sum(*importer.retrieve_args(node))
+    }
     with pytest.raises(ImportModelError, match=r"converted to Tensor.*PyTorch has Tensor"):
         from_exported_program(
             export(lambda x: x.sin(), torch.ones(3)), custom_convert_map=converters

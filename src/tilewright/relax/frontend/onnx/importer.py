@@ -86,7 +86,7 @@ def from_onnx(
     ``model`` is an ``onnx.ModelProto``, or the path of a file, beside which external data are
     found. ``main`` takes the model's inputs that have no initial value, and returns its output, or
     a tuple if there are several. Weights are constants; with ``keep_params_in_input`` they follow
-    the inputs as parameters, and ``relax.frontend.detach_params`` gives their arrays.
+    the inputs as parameters, and ``relax.frontend.detach_params`` gives their values.
 
     ``shape_dict`` has shapes of inputs by name, of numbers, names and ``Var``; others are those of
     the model, with a symbolic size for each name of an extent. For a sequence it has a list of

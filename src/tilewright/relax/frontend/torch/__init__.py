@@ -25,7 +25,10 @@ from tilewright.relax.frontend.torch.graph import (
     from_graph_nodes,
     main_device,
 )
-from tilewright.relax.frontend.torch.importer import from_exported_program
+from tilewright.relax.frontend.torch.importer import (
+    ExportedProgramImporter,
+    from_exported_program,
+)
 from tilewright.relax.frontend.torch.pairs import Complex
 
 register_converter = converts
@@ -36,6 +39,7 @@ __all__ = [
     "Complex",
     "Context",
     "Converter",
+    "ExportedProgramImporter",
     "find_convertible",
     "from_exported_program",
     "from_graph_nodes",

@@ -32,9 +32,11 @@ from tilewright.relax.frontend.torch.exported import (
 )
 from tilewright.relax.frontend.torch.guards import guards_of
 from tilewright.relax.frontend.torch.nodes import (
+    CustomConverter,
     NodeConverter,
     branch_graphs,
     constant,
+    custom_converter,
     is_branches,
     is_complex,
     is_scalar,
@@ -56,25 +58,33 @@ def from_exported_program(
     *,
     keep_params_as_input: bool = False,
     unwrap_unit_return_tuple: bool = False,
-    custom_convert_map: Mapping[str, Converter] | None = None,
-) -> Any:
+    custom_convert_map: Mapping[str, CustomConverter] | None = None,
+    run_ep_decomposition: bool = False,
+) -> IRModule:
     """Import a ``torch.export.ExportedProgram`` as a module with the function ``main``.
 
     ``main`` takes the user inputs that are tensors (inputs fixed by the export, such as ``None`` or
     a number, are dropped) and returns a flat tuple of the outputs, with symbolic sizes as
     0-dimensional int64 tensors; with ``unwrap_unit_return_tuple`` a single output is returned by
     itself. Parameters and buffers are constants. With ``keep_params_as_input`` they follow the user
-    inputs as parameters instead, and ``(module, {name: array})`` is returned, the names those of
-    the parameters of ``main``. Complex inputs, parameters and outputs are real tensors with a last
-    axis of 2, as ``torch.view_as_real`` makes them.
+    inputs as parameters instead, and ``relax.frontend.detach_params`` gives their values. Complex
+    inputs, parameters and outputs are real tensors with a last axis of 2, as
+    ``torch.view_as_real`` makes them.
 
     ``main`` is pure. Buffers that the model writes into, such as caches of keys and values, are
     parameters after the user inputs, and the new values of buffers and inputs that it writes into
     are returned before the outputs, in the order of ``program.graph_signature`` after
     ``program.run_decompositions({})``. ``tilewright.compile`` writes them back.
 
-    ``custom_convert_map`` adds or replaces converters by operator, such as
-    ``{"mylib.scale.default": convert}``; ``register_converter`` does so for all imports.
+    ``custom_convert_map`` adds or replaces converters by operator, with its namespace or without
+    (``"aten.sigmoid.default"``, ``"sigmoid.default"``). They get a node and the importer:
+
+        def convert(node: torch.fx.Node, importer: ExportedProgramImporter) -> relax.Var:
+            (x,) = importer.retrieve_args(node)
+            return importer.block_builder.emit(relax.op.sigmoid(x))
+
+    ``register_converter`` does so for all imports. Operators with a converter are imported whole;
+    with ``run_ep_decomposition`` PyTorch first takes the program apart into its core operators.
 
         exported = torch.export.export(model.eval(), (torch.randn(1, 3, 224, 224),))
         mod = from_exported_program(exported)
@@ -87,14 +97,15 @@ def from_exported_program(
             f"expected a torch.export.ExportedProgram, got {type(exported_program).__name__}; "
             "make one with torch.export.export(model.eval(), example_inputs)"
         )
+    if run_ep_decomposition:
+        exported_program = exported_program.run_decompositions()
     importer = _importer(
         exported_program,
         dict(custom_convert_map or {}),
         keep_params=keep_params_as_input,
         unwrap=unwrap_unit_return_tuple,
     )
-    mod = importer.run()
-    return (mod, importer.params) if keep_params_as_input else mod
+    return importer.run()
 
 
 def import_to_compile(
@@ -123,12 +134,12 @@ def functional_to_compile(
 
 def _importer(
     exported_program: torch.export.ExportedProgram,
-    custom: Mapping[str, Converter],
+    custom: Mapping[str, CustomConverter],
     *,
     keep_params: bool = False,
     unwrap: bool = False,
     copies: bool = True,
-) -> _Importer:
+) -> ExportedProgramImporter:
 
     def unsupported(candidate: torch.export.ExportedProgram) -> list[Any]:
         return _Support(candidate, custom, not keep_params).missing_targets()
@@ -136,7 +147,7 @@ def _importer(
     program = take_apart(functionalize(exported_program, unsupported), unsupported)
     support = _Support(program, custom, not keep_params)
     support.require()
-    return _Importer(program, support, keep_params, unwrap, copies)
+    return ExportedProgramImporter(program, support, keep_params, unwrap, copies)
 
 
 class _Support:
@@ -145,7 +156,7 @@ class _Support:
     def __init__(
         self,
         program: torch.export.ExportedProgram,
-        custom: Mapping[str, Converter],
+        custom: Mapping[str, CustomConverter],
         fold_params: bool,
     ) -> None:
         self.custom = custom
@@ -168,9 +179,8 @@ class _Support:
                 self.missing.append(node)
 
     def converter(self, node: torch.fx.Node) -> Converter | None:
-        """The converter of a node's operator, if there is one."""
-        key = operator_name(node.target)
-        return self.custom[key] if key in self.custom else table_converter(self._torch, node)
+        """The converter of a node's operator in the table, if there is one."""
+        return table_converter(self._torch, node)
 
     def missing_targets(self) -> list[Any]:
         """Operators without a converter, without duplicates."""
@@ -221,7 +231,7 @@ class _Support:
             return True
         if is_statement(node):
             return True
-        if self.converter(node) is not None:
+        if custom_converter(self.custom, node) or self.converter(node) is not None:
             return True
         return self._evaluate(node)
 
@@ -296,7 +306,7 @@ def _lifted_tensors(program: torch.export.ExportedProgram) -> dict[str, tuple[st
     return found
 
 
-class _Importer(NodeConverter):
+class ExportedProgramImporter(NodeConverter):
     """One import of an exported program."""
 
     def __init__(
@@ -307,7 +317,7 @@ class _Importer(NodeConverter):
         unwrap: bool,
         copies: bool,
     ) -> None:
-        super().__init__(support.converter, sizes_from_data=True)
+        super().__init__(support.converter, support.custom, sizes_from_data=True)
         self.program = program
         self.support = support
         self.keep_params = keep_params
@@ -323,7 +333,10 @@ class _Importer(NodeConverter):
         inputs, held = self._placeholders([node for node in nodes if node.op == "placeholder"])
         results = self._results(next(node for node in nodes if node.op == "output"))
         wanted = set(results)
-        attrs = {"num_input": len(inputs)} if self.keep_params else {}
+        attrs: dict[str, Any] = {}
+        if self.keep_params:
+            attrs["num_input"] = len(inputs)
+            attrs["params"] = tuple(ConstantData(array) for array in self.params.values())
         with self.builder.function("main", [*inputs, *held], attrs):
             self._check_guards(nodes)
             # No dataflow block takes branches.
@@ -403,7 +416,7 @@ class _Importer(NodeConverter):
         return self.builder.emit(op.concat([value, op.zeros(shape, value.dtype)], axis))
 
     def _import_node(self, node: torch.fx.Node, *, is_output: bool) -> None:
-        if node in self.support.static and self.converter_of(node) is None:
+        if node in self.support.static and not self.has_converter(node):
             self.values[node] = constant(self.support.static[node])
         else:
             self.convert(node, is_output=is_output)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -47,6 +47,10 @@ _ELEMENTS = frozenset(("aten._local_scalar_dense.default", "aten.item.default"))
 _IRRELEVANT = frozenset(
     "layout device pin_memory non_blocking memory_format requires_grad generator copy".split()
 )
+
+
+CustomConverter = Callable[..., Any]
+"""A converter of the user: it gets a node and the importer."""
 
 
 def operator_name(target: object) -> str:
@@ -107,6 +111,14 @@ def table_converter(torch: ModuleType, node: torch.fx.Node) -> Converter | None:
     return find_converter(operator_name(node.target), is_complex=is_complex(torch, node))
 
 
+def custom_converter(
+    custom: Mapping[str, CustomConverter], node: torch.fx.Node
+) -> CustomConverter | None:
+    """The user's converter of a node's operator, by its name with the namespace or without."""
+    name = operator_name(node.target)
+    return custom.get(name) or custom.get(name.partition(".")[2])
+
+
 def constant(tensor: torch.Tensor) -> RelaxExpr | Complex:
     """A tensor of PyTorch in a graph."""
     parts = to_numpy(as_real(tensor))
@@ -118,19 +130,47 @@ def constant(tensor: torch.Tensor) -> RelaxExpr | Complex:
 class NodeConverter:
     """Values of nodes, and the builder that they are emitted with.
 
-    ``converter_of`` gives a node's converter; ``values`` has what is known before: parameters and
-    constants. With ``sizes_from_data`` tensors inside of the graph may have sizes that data decide.
+    ``converter_of`` gives a node's converter, ``custom`` has those of the user, which come first;
+    ``values`` has what is known before: parameters and constants. With ``sizes_from_data`` tensors
+    inside of the graph may have sizes that data decide.
     """
 
     def __init__(
-        self, converter_of: Callable[[Any], Converter | None], *, sizes_from_data: bool = False
+        self,
+        converter_of: Callable[[Any], Converter | None],
+        custom: Mapping[str, CustomConverter] | None = None,
+        *,
+        sizes_from_data: bool = False,
     ) -> None:
         self.torch = require_torch()
         self.converter_of = converter_of
+        self.custom = custom or {}
         self.builder = BlockBuilder()
         self.symbols = SymbolTable(from_data=sizes_from_data)
         self.values: dict[Any, Any] = {}
         self._received: dict[Any, tuple[int, ...] | None] = {}
+
+    # ---- what converters of the user get --------------------------------------------------------
+
+    @property
+    def env(self) -> dict[Any, Any]:
+        """The values of converted nodes."""
+        return self.values
+
+    @property
+    def block_builder(self) -> BlockBuilder:
+        """What emits bindings."""
+        return self.builder
+
+    def retrieve_args(self, node: torch.fx.Node) -> list[Any]:
+        """Return a node's arguments, converted, in their order."""
+        return [self._deep_value(item) for item in node.args]
+
+    # ---- nodes ----------------------------------------------------------------------------------
+
+    def has_converter(self, node: torch.fx.Node) -> bool:
+        """Whether there is a converter, in the table or of the user."""
+        return not (custom_converter(self.custom, node) is None and self.converter_of(node) is None)
 
     def parameter(self, node: torch.fx.Node, layout: tuple[int, ...] | None = None) -> RelaxVar:
         """Make a parameter for a tensor that comes from outside, its axes in the layout's order.
@@ -191,6 +231,18 @@ class NodeConverter:
         if is_branches(node):
             self.values[node] = self._convert_branches(context)
             return
+        own = custom_converter(self.custom, node)
+        made = own(node, self) if own is not None else self._by_table(context)
+        if isinstance(made, (list, tuple)):
+            self.values[node] = list(made)
+        elif isinstance(made, (RelaxExpr, Complex)):
+            self.values[node] = self._bind(context, made, is_output)
+        else:
+            raise context.error(f"its converter returned {type(made).__name__}, no graph value")
+
+    def _by_table(self, context: Context) -> object:
+        """Convert by the converter of the node's operator."""
+        node = context.node
         converter = self.converter_of(node)
         if converter is None:
             kind = " for complex numbers" if is_complex(self.torch, node) else ""
@@ -201,17 +253,11 @@ class NodeConverter:
         except TypeError as error:
             raise context.error(f"this variant is not supported: {error}") from None
         try:
-            made = converter(context, *args, **kwargs)
+            return converter(context, *args, **kwargs)
         except ImportModelError:
             raise
         except VerifyError as error:
             raise context.error(str(error)) from error
-        if isinstance(made, (list, tuple)):
-            self.values[node] = list(made)
-        elif isinstance(made, (RelaxExpr, Complex)):
-            self.values[node] = self._bind(context, made, is_output)
-        else:
-            raise context.error(f"its converter returned {type(made).__name__}, no graph value")
 
     def _convert_branches(self, context: Context) -> list[RelaxExpr | Complex]:
         """Convert ``torch.cond``; only the branch that is taken is computed."""
