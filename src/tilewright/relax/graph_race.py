@@ -4,10 +4,10 @@ A kernel that is measured alone finds its operands in the caches and leaves them
 graph its neighbours do that. So the graph is built by the rules alone, and with the records of a
 database, with algorithms and layouts of convolutions by estimate or by measured times: whichever is
 faster by rule (``GraphRace.settle_ways``), since the search has to know which functions there are.
-Each function gets the one of its best records that is the fastest in its place (``in_place``), or
-the rules' schedule; then the graphs are called in turns. What wins is kept as a ``GraphChoice``,
-and the rules win unless something is clearly faster: a tuned model is not slower than an untuned
-one.
+Each function gets the one of its best records that is the fastest in its place
+(``record_choice``), or the rules' schedule; then the graphs are called in turns. What wins is kept
+as a ``GraphChoice``, and the rules win unless something is clearly faster: a tuned model is not
+slower than an untuned one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tilewright.meta_schedule.task_scheduler.final_ranking import gain
 from tilewright.meta_schedule.times import clearly_faster
 from tilewright.relax.executable import Executable, build
 from tilewright.relax.expr import Function
-from tilewright.relax.in_place import (
+from tilewright.relax.record_choice import (
     Nominee,
     gains,
     nominees,

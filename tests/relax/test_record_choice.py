@@ -24,10 +24,10 @@ from tilewright.meta_schedule.database.graph_choice import GraphChoice
 from tilewright.meta_schedule.database.record import provenance
 from tilewright.meta_schedule.passes import MetaScheduleApplyDatabase
 from tilewright.meta_schedule.tune_context import TuneContext
-from tilewright.relax import graph_race, in_place, op
+from tilewright.relax import graph_race, op, record_choice
 from tilewright.relax.executable import Executable
 from tilewright.relax.graph_race import graph_hash
-from tilewright.relax.in_place import nominees, served_best, turns
+from tilewright.relax.record_choice import nominees, served_best, turns
 from tilewright.relax.tuning import (
     apply_database,
     compile_relax,
@@ -252,15 +252,15 @@ def test_kernels_are_timed_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     mod = network()
     graphs = [relax.build(mod, TARGET), relax.build(mod, TARGET)]
     order = []
-    real = in_place.profile
+    real = record_choice.profile
 
     def profile(executable: Executable, *rest: object, **options: object) -> object:
         order.append(graphs.index(executable))
         return real(executable, *rest, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(in_place, "profile", profile)
+    monkeypatch.setattr(record_choice, "profile", profile)
     names = {name: name for name in named_functions(mod)}
-    found = in_place.gains(*graphs, {"main": [random(6, 40)]}, range(4), names)
+    found = record_choice.gains(*graphs, {"main": [random(6, 40)]}, range(4), names)
     assert order == [0, 1, 1, 0, 0, 1, 1, 0]
     assert len(found) == 2 and all(value > 0.0 for value in found.values())
 
@@ -320,7 +320,7 @@ def test_functions_of_one_workload_get_one_record(monkeypatch: pytest.MonkeyPatc
             built.append(executable)
         return FakeProfile(seconds[built.index(executable)])
 
-    monkeypatch.setattr(in_place, "profile", profile)
+    monkeypatch.setattr(record_choice, "profile", profile)
     monkeypatch.setattr(graph_race, "_turn", lambda way, _: 1.0 if way is built[0] else 0.5)
     settle_graph(Twins, TARGET, database)
     (choice,) = database.graph_choices()
@@ -333,9 +333,9 @@ def test_kernels_that_take_no_time_or_are_not_called_have_no_speedup(
 ) -> None:
     graphs = [relax.build(network(), TARGET), relax.build(network(), TARGET)]
     times = {graphs[0]: {"a": 2.0, "b": 0.0, "c": 1.0}, graphs[1]: {"a": 1.0, "b": 0.0}}
-    monkeypatch.setattr(in_place, "profile", lambda way, *_, **__: FakeProfile(times[way]))
+    monkeypatch.setattr(record_choice, "profile", lambda way, *_, **__: FakeProfile(times[way]))
     names = {name: name for name in ("a", "b", "c", "d")}
-    assert in_place.gains(*graphs, {"main": []}, range(5), names) == {"a": 2.0}
+    assert record_choice.gains(*graphs, {"main": []}, range(5), names) == {"a": 2.0}
 
 
 def test_records_that_cannot_be_built_in_the_graph_do_not_spoil_the_others(
