@@ -1,4 +1,4 @@
-"""Write `src/tilewright/target/cpu_tables.py`: CPUs and their features, asked of LLVM.
+"""Write `src/tilewright/target/*_tables.py`: CPUs and their features, asked of LLVM.
 
 python tools/cpu_tables.py           # write the tables (a few minutes)
 python tools/cpu_tables.py --check   # exit status 1 if LLVM answers otherwise
@@ -21,7 +21,7 @@ from pathlib import Path
 
 import llvmlite.binding as llvm
 
-PAGE = Path(__file__).parent.parent / "src/tilewright/target/cpu_tables.py"
+TARGET = Path(__file__).parent.parent / "src/tilewright/target"
 _BATCH = 4000
 # Other modes and calling conventions: LLVM ends the process, or other code can't call what it made.
 _UNUSABLE = re.compile(r"\d\dbit-mode|soft-float|x32")
@@ -177,10 +177,15 @@ def _lines(heads: Mapping[str, Iterable[str]]) -> Iterator[str]:
         )
 
 
-def page() -> str:
-    """Return the text of the module with the tables."""
+def page(arch: Architecture) -> str:
+    """Return the text of the module with the tables of an architecture."""
+    table = ask(arch)
+    implied = {name: table.least(low - {name}) for name, low in table.implied.items()}
+    cpus = {name: table.least(has) for name, has in table.cpus.items()}
+    others = textwrap.fill(" ".join(table.others), 99, break_on_hyphens=False)
     parts = [
-        '"""CPUs and their features, as LLVM knows them; made by ``tools/cpu_tables.py``.',
+        f'"""CPUs of {arch.name} and their features, as LLVM knows them; '
+        "made by ``tools/cpu_tables.py``.",
         "",
         "A line of ``IMPLIED`` is a feature and what it brings, one of ``CPUS`` a CPU and what",
         "it has that no other of its features brings. ``OTHERS`` are features that are not about",
@@ -188,15 +193,10 @@ def page() -> str:
         '"""',
         "",
         f"LLVM_VERSION = {tuple(llvm.llvm_version_info)!r}",
+        *("", 'IMPLIED = """', *_lines(implied), '"""'),
+        *("", 'CPUS = """', *_lines(cpus), '"""'),
+        *("", 'OTHERS = """', others, '"""'),
     ]
-    for arch in ARCHITECTURES:
-        table, prefix = ask(arch), arch.name.upper()
-        implied = {name: table.least(low - {name}) for name, low in table.implied.items()}
-        cpus = {name: table.least(has) for name, has in table.cpus.items()}
-        parts += ["", f'{prefix}_IMPLIED = """', *_lines(implied), '"""']
-        parts += ["", f'{prefix}_CPUS = """', *_lines(cpus), '"""']
-        parts += ["", f'{prefix}_OTHERS = """', textwrap.fill(
-            " ".join(table.others), 99, break_on_hyphens=False), '"""']  # fmt: skip
     return "\n".join(parts) + "\n"
 
 
@@ -204,14 +204,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true")
     check = parser.parse_args().check
-    text = page()
-    if not check:
-        PAGE.write_text(text)
-        return 0
-    if PAGE.read_text() == text:
-        return 0
-    print(f"{PAGE} is not what LLVM says; run tools/cpu_tables.py", file=sys.stderr)
-    return 1
+    wrong = 0
+    for arch in ARCHITECTURES:
+        path, text = TARGET / f"{arch.name}_tables.py", page(arch)
+        if not check:
+            path.write_text(text)
+        elif path.read_text() != text:
+            print(f"{path} is not what LLVM says; run tools/cpu_tables.py", file=sys.stderr)
+            wrong = 1
+    return wrong
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from functools import cached_property, lru_cache
 
 from tilewright.support.errors import TargetError
 from tilewright.support.registry import near_matches
-from tilewright.target import cpu_tables
+from tilewright.target import aarch64_tables, x86_tables
 
 # Lengths of SVE registers that are not the least, 128 bits. Code for one length runs on no other.
 _SVE_BITS = {"neoverse-v1": 256, "neoverse-512tvb": 256, "a64fx": 512}
@@ -129,8 +129,9 @@ def _reach(name: str, direct: Mapping[str, tuple[str, ...]]) -> set[str]:
     return found
 
 
-_X86 = (cpu_tables.X86_IMPLIED, cpu_tables.X86_CPUS, cpu_tables.X86_OTHERS)
-_ARM = (cpu_tables.AARCH64_IMPLIED, cpu_tables.AARCH64_CPUS, cpu_tables.AARCH64_OTHERS)
+_X86, _ARM = (
+    (tables.IMPLIED, tables.CPUS, tables.OTHERS) for tables in (x86_tables, aarch64_tables)
+)
 _TABLES = (
     CPUTable("x86-64", "x86-64", frozenset({"64bit", "sse2"}), *_X86),
     CPUTable("32-bit x86", "pentium4", frozenset(), *_X86),
