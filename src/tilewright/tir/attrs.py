@@ -1,22 +1,25 @@
 """The attributes and annotations that something reads: key, values, readers and meaning.
 
-Statements, functions and modules may carry any key: people annotate as they like. A key that a
-pass, rule or kernel reads has an entry in one of the tables here, and whoever writes or reads it
-takes the constant; ``verify`` and the primitive ``annotate`` ask the tables, so that readers find
-what they expect. A key of one operator or one pass is registered where it is defined.
+The tables that they are in, and what checks nodes by them, are in ``attr_tables``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
-
-from tilewright.ir import (
-    GLOBAL_SYMBOL,
-    BaseFunc,
-    Expr,
-    IRModule,
-    Node,
+from tilewright.ir import GLOBAL_SYMBOL
+from tilewright.tir.attr_tables import (
+    ON_ATTRIBUTES,
+    ON_FUNCTIONS,
+    ON_GRAPHS,
+    ON_MODULES,
+    ON_STATEMENTS,
+    TABLES,
+    Key,
+    on_attribute,
+    on_graph,
+    on_module,
+    register_annotation,
+    register_function_attribute,
+    wrong_annotation,
 )
 from tilewright.tir.attr_values import (
     A_WRITE,
@@ -35,73 +38,6 @@ from tilewright.tir.attr_values import (
     options_of,
     text,
 )
-from tilewright.tir.function import PrimFunc
-from tilewright.tir.stmt import Allocate, AttrStmt, Block, For
-
-
-class Key(NamedTuple):
-    """An entry of a table: what a key takes, the modules that read it, and what it means."""
-
-    takes: Annotation
-    read_by: tuple[str, ...]
-    means: str
-
-
-# ---- the tables -----------------------------------------------------------------------------
-
-ON_STATEMENTS: dict[str, Key] = {}
-"""What loops, blocks and allocations may carry."""
-
-ON_ATTRIBUTES: dict[str, Key] = {}
-"""What ``AttrStmt`` may say."""
-
-ON_FUNCTIONS: dict[str, Key] = {}
-"""What tensor functions may carry."""
-
-ON_GRAPHS: dict[str, Key] = {}
-"""What graph functions may carry."""
-
-ON_MODULES: dict[str, Key] = {}
-"""What modules may carry."""
-
-TABLES = {
-    "annotations of loops, blocks and allocations": ON_STATEMENTS,
-    "keys of AttrStmt": ON_ATTRIBUTES,
-    "attributes of tensor functions": ON_FUNCTIONS,
-    "attributes of graph functions": ON_GRAPHS,
-    "attributes of modules": ON_MODULES,
-}
-"""All tables, by what they hold."""
-
-
-def register_annotation(key: str, takes: Annotation, *, means: str, read_by: Sequence[str]) -> str:
-    """Add a key of loops, blocks and allocations that modules read; return the key."""
-    ON_STATEMENTS[key] = Key(takes, tuple(read_by), means)
-    return key
-
-
-def register_function_attribute(
-    key: str, takes: Annotation, *, means: str, read_by: Sequence[str]
-) -> str:
-    """Add a key of tensor functions that modules read; return the key."""
-    ON_FUNCTIONS[key] = Key(takes, tuple(read_by), means)
-    return key
-
-
-def _on_attribute(key: str, takes: Annotation, *, means: str, read_by: Sequence[str]) -> str:
-    ON_ATTRIBUTES[key] = Key(takes, tuple(read_by), means)
-    return key
-
-
-def _on_graph(key: str, takes: Annotation, *, means: str, read_by: Sequence[str]) -> str:
-    ON_GRAPHS[key] = Key(takes, tuple(read_by), means)
-    return key
-
-
-def _on_module(key: str, takes: Annotation, *, means: str, read_by: Sequence[str]) -> str:
-    ON_MODULES[key] = Key(takes, tuple(read_by), means)
-    return key
-
 
 # ---- on statements --------------------------------------------------------------------------
 
@@ -355,7 +291,7 @@ LAYOUT_REWRITE = register_annotation(
 
 for _key in (AUTO_STEP, PREFETCH_DISTANCE, STREAMING_STORES):
     ON_ATTRIBUTES[_key] = ON_STATEMENTS[_key]
-ASYNC_SCOPE = _on_attribute(
+ASYNC_SCOPE = on_attribute(
     "async_scope",
     COUNT,
     means="Copies inside are issued and not waited for.",
@@ -365,25 +301,25 @@ ASYNC_SCOPE = _on_attribute(
         "meta_schedule.postproc.disallow_async_strided_mem_copy",
     ),
 )
-ASYNC_COMMIT = _on_attribute(
+ASYNC_COMMIT = on_attribute(
     "async_commit_queue_scope",
     COUNT,
     means="What is issued inside becomes a group of the stage with this number.",
     read_by=("tir.interpreter.emit_threads",),
 )
-ASYNC_WAIT = _on_attribute(
+ASYNC_WAIT = on_attribute(
     "async_wait_queue_scope",
     COUNT,
     means="Waits for groups of the stage with this number.",
     read_by=("tir.interpreter.emit_threads", "tir.transform.thread_sync"),
 )
-MEMORY_BARRIERS = _on_attribute(
+MEMORY_BARRIERS = on_attribute(
     "memory_barriers",
     COUNT,
     means="Barriers in memory order all accesses to shared memory inside, for the threads inside.",
     read_by=("tir.transform.thread_sync",),
 )
-ASYNC_INFLIGHT = _on_attribute(
+ASYNC_INFLIGHT = on_attribute(
     "async_wait_inflight_count",
     COUNT,
     means="How many younger groups the wait around leaves under way.",
@@ -454,82 +390,45 @@ CONSTANT_BYTES = register_function_attribute(
     "with them from one call of the graph to the next.",
     read_by=("dlight.cpu.contraction.packing",),
 )
-_on_graph(
+on_graph(
     GLOBAL_SYMBOL,
     text(),
     means="The name under which a build exports the graph.",
     read_by=("relax.transform.dead_code",),
 )
-COMPOSITE = _on_graph(
+COMPOSITE = on_graph(
     "Composite",
     text(),
     means="The function is what a pattern of this name matched.",
     read_by=("relax.expr", "relax.transform.merge_composite_functions"),
 )
-CODEGEN = _on_graph(
+CODEGEN = on_graph(
     "Codegen",
     text(),
     means="The function is for the external code generator of this name.",
     read_by=("relax.expr", "relax.transform.run_codegen"),
 )
-BRANCH = _on_graph(
+BRANCH = on_graph(
     "relax.branch", FLAG, means="It is what a branch of an If computes.", read_by=("relax.expr",)
 )
-IMPURE = _on_graph(
+IMPURE = on_graph(
     "relax.impure",
     FLAG,
     means="The function has effects that the world sees; in script text `pure=False`.",
     read_by=("relax.expr",),
 )
-PRIMITIVE = _on_graph(
+PRIMITIVE = on_graph(
     "Primitive",
     FLAG,
     means="The graph function is a group of operators, to become one tensor function.",
     read_by=("relax.expr",),
 )
-CONSTANTS = _on_module(
+CONSTANTS = on_module(
     "constants",
     Annotation("a dict of arrays of numbers by their symbols", are_constants),
     means="Data that the module's functions refer to, by symbol.",
     read_by=("driver.build", "relax.script", "relax.transform.lower_graph"),
 )
-
-
-def wrong_annotation(
-    node: For | Block | Allocate | AttrStmt | BaseFunc | IRModule,
-) -> str | None:
-    """Say in words which annotation of a node isn't what its readers take; ``None`` if all are."""
-    if isinstance(node, PrimFunc):
-        return _wrong(node, "attribute", node.attrs, ON_FUNCTIONS)
-    if isinstance(node, AttrStmt):
-        return _wrong(node, "attribute", {node.key: node.value}, ON_ATTRIBUTES)
-    if isinstance(node, IRModule):
-        return _wrong(node, "attribute", node.attrs, ON_MODULES)
-    if isinstance(node, BaseFunc):
-        return _wrong(node, "attribute", node.attrs, ON_GRAPHS)
-    return _wrong(node, "annotation", node.annotations, ON_STATEMENTS)
-
-
-def _wrong(
-    node: Node, what: str, found: Mapping[str, object], known: Mapping[str, Key]
-) -> str | None:
-    for key, value in found.items():
-        entry = known.get(key)
-        if entry is not None and not entry.takes.fits(value, node):
-            return f"{what} {key!r} takes {entry.takes.expected}; found {_shown(value)}"
-    return None
-
-
-def _shown(value: object) -> str:
-    try:
-        said = repr(value)
-    except (
-        ValueError,
-        RecursionError,
-    ):  # A number of more digits than Python writes, or a deep nest.
-        said = "one too long to show"
-    kind = value.dtype if isinstance(value, Expr) else type(value).__name__
-    return f"{said if len(said) <= 60 else said[:57] + '...'} ({kind})"
 
 
 __all__ = [
