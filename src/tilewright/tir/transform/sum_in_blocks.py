@@ -6,40 +6,54 @@ its iterations are summed up by themselves, from zero, and the sums of blocks ar
 another: ``b + n / b`` roundings (A. M. Castaldo, R. C. Whaley, A. T. Chronopoulos, *Reducing
 Floating Point Error in Dot Product Using the Superblock Family of Algorithms*, SIAM J. Sci. Comput.
 31(2), 2008). That is one addition more for each register in some hundreds. Runs when places of sums
-are constant, so that a block's sums are registers, too::
+are constant, so that they are registers; what is put aside is memory::
 
-    for k in 3072:                      for k in 8:
-        acc[0:16] = acc[0:16] + ...         part[0:16] = 0
-                                            for j in 384:
-                                                part[0:16] = part[0:16] + ...
-                                            acc[0:16] = acc[0:16] + part[0:16]
+    for k in 3072:                      for b in 8:
+        acc[0:16] = acc[0:16] + ...         if b > 0:
+                                                if b > 1:
+                                                    acc[0:16] = aside[0:16] + acc[0:16]
+                                                aside[0:16] = acc[0:16]
+                                                acc[0:16] = -0
+                                            for k in 384:
+                                                acc[0:16] = acc[0:16] + ...
+                                        acc[0:16] = aside[0:16] + acc[0:16]
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any
 
 from tilewright.ir import (
     Add,
     Call,
     Expr,
     IntImm,
-    Mutator,
     Ramp,
     Var,
+    as_expr,
     as_int,
     ceildiv,
     const,
     dtypes,
     minimum,
     pre_order,
+    select,
     substitute,
 )
 from tilewright.tir.buffer import Buffer, BufferLoad, decl_buffer
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.stmt import SERIAL, Allocate, BufferStore, For, LetStmt, SeqStmt, Stmt, seq
+from tilewright.tir.stmt import (
+    SERIAL,
+    Allocate,
+    BufferStore,
+    For,
+    IfThenElse,
+    LetStmt,
+    SeqStmt,
+    Stmt,
+    seq,
+)
 from tilewright.tir.transform.base import FunctionTransform, StmtMutator
 
 #: Terms that a block has, about, and the longest sum that isn't cut. A block costs a core some 50
@@ -56,8 +70,7 @@ _Sums = dict[Buffer, dict[_Place, BufferStore]]
 class SumInBlocks(FunctionTransform):
     """Cut serial loops that add many terms to float32 sums in registers into blocks.
 
-    A ``block`` has about so many terms; sums of at most ``longest`` stay whole, those excepted
-    whose number of terms comes with the call.
+    A ``block`` has about so many terms; sums of at most ``longest`` stay whole.
     """
 
     def __init__(self, block: int = BLOCK, longest: int = LONGEST) -> None:
@@ -91,9 +104,9 @@ class _Blocks(StmtMutator):
             return node
         sums = _sums_of(node)
         sums = {buffer: sums[buffer] for buffer in sums if buffer.data not in self.pointed}
-        return (
-            _in_blocks(node, sums, self._size(extent, each)) if sums else self.generic_visit(node)
-        )
+        if not sums:
+            return self.generic_visit(node)
+        return _in_blocks(node, sums, self._size(extent, each), self.longest // each)
 
     def _size(self, extent: int | None, each: int) -> int:
         """Iterations of a block: a divisor that makes about the wanted number of terms, if any."""
@@ -202,51 +215,73 @@ def _apart(places: dict[_Place, BufferStore]) -> bool:
     return end <= _MOST_ELEMENTS
 
 
-def _in_blocks(loop: For, sums: _Sums, size: int) -> Stmt:
-    """Cut a loop; each block adds to buffers of its own first."""
+def _in_blocks(loop: For, sums: _Sums, usual: int, longest: int) -> Stmt:
+    """Cut a loop into blocks of ``usual`` iterations; at most ``longest`` are a single block."""
     for field, end in (("min", loop.min), ("extent", loop.extent)):
         if any(isinstance(node, BufferLoad | Call) for node in pre_order(end)):
             # Computed once, before the loop: what the loop does may change it.
             kept = Var(f"{loop.loop_var.name}_{field}", end.dtype)
-            return LetStmt(kept, end, _in_blocks(loop.replace(**{field: kept}), sums, size))
+            inside = _in_blocks(loop.replace(**{field: kept}), sums, usual, longest)
+            return LetStmt(kept, end, inside)
+    size, blocks = as_expr(usual), ceildiv(loop.extent, usual)
+    if as_int(loop.extent) is not None:
+        return _nest(loop, sums, size, blocks)
+    is_short = loop.extent <= longest
+    names = [Var(f"{loop.loop_var.name}_{name}") for name in ("size", "blocks")]
+    values = select(is_short, loop.extent, size), select(is_short, 1, blocks)
+    nest = _nest(loop, sums, *names)
+    for name, value in zip(names, values):
+        nest = LetStmt(name, value, nest)
+    return nest
+
+
+def _nest(loop: For, sums: _Sums, size: Expr, blocks: Expr) -> Stmt:
+    """Make of a loop so many blocks.
+
+    A block adds to the sums where these are, and what is summed up before it is put aside: so a
+    single block is the loop as it was, but for two conditions. Things are put aside at one of two
+    places by turns, since what is at a fixed one becomes registers: these would be spilled and
+    reloaded around the loop, even for a single block.
+    """
     outer = Var(f"{loop.loop_var.name}_block", loop.loop_var.dtype)
     inner = Var(loop.loop_var.name, loop.loop_var.dtype)
-    parts = {
-        buffer: decl_buffer(buffer.shape, buffer.dtype, f"{buffer.name}_part", scope="local")
-        for buffer in sums
-    }
-    body = _Redirect(parts).visit(loop.body)
     done = outer * size
-    body = substitute(body, {loop.loop_var: loop.min + done + inner})
-    extent = as_int(loop.extent)
-    even = extent is not None and extent % size == 0
-    steps: Any = size if even else minimum(size, loop.extent - done)
-    made = loop.replace(loop_var=inner, min=const(0, inner.dtype), extent=steps, body=body)
-    first, last = [], []
+    extent, length = as_int(loop.extent), as_int(size)
+    even = extent is not None and length is not None and extent % length == 0
+    block = loop.replace(
+        loop_var=inner,
+        min=const(0, inner.dtype),
+        extent=size if even else minimum(size, loop.extent - done),
+        body=substitute(loop.body, {loop.loop_var: loop.min + done + inner}),
+    )
+    aside = {buffer: _two_of(buffer) for buffer in sums}
+    old, new = (Var(f"{loop.loop_var.name}_{name}") for name in ("old", "new"))
+    join, put_aside, restart = [], [], []
     for buffer, stores in sums.items():
-        part = parts[buffer]
-        for store in stores.values():
-            at = store.indices
-            first.append(BufferStore(part, const(-0.0, store.value.dtype), at))
-            last.append(BufferStore(buffer, BufferLoad(buffer, at) + BufferLoad(part, at), at))
-    block = seq(*first, made, *last)
-    for part in parts.values():
-        block = Allocate(part, block)
-    return For(outer, 0, ceildiv(loop.extent, size), SERIAL, block)
+        count, memory = as_int(buffer.shape[0]) or 0, aside[buffer]
+        for at in (store.indices[0] for store in stores.values()):
+            here = BufferLoad(buffer, (at,))
+            earlier = BufferLoad(memory, (_moved(at, old * count),))
+            join.append(BufferStore(buffer, earlier + here, (at,)))
+            put_aside.append(BufferStore(memory, here, (_moved(at, new * count),)))
+            restart.append(BufferStore(buffer, const(-0.0, here.dtype), (at,)))
+    begin: Stmt = seq(IfThenElse(outer > 1, seq(*join)), *put_aside, *restart)
+    begin = LetStmt(old, outer % 2, LetStmt(new, 1 - old, begin))
+    nest: Stmt = For(outer, 0, blocks, SERIAL, seq(IfThenElse(outer > 0, begin), block))
+    last = Var(old.name)
+    end = substitute(seq(*join), {old: last})
+    end = LetStmt(last, blocks % 2, end)
+    nest = seq(nest, end if extent is not None else IfThenElse(blocks > 1, end))
+    for memory in aside.values():
+        nest = Allocate(memory, nest)
+    return nest
 
 
-class _Redirect(Mutator):
-    """Sends accesses of sums to the buffers of a block."""
+def _two_of(buffer: Buffer) -> Buffer:
+    shape = (2 * buffer.shape[0],)
+    return decl_buffer(shape, buffer.dtype, f"{buffer.name}_aside", scope="local")
 
-    def __init__(self, parts: dict[Buffer, Buffer]) -> None:
-        self.parts = parts
 
-    def visit_BufferLoad(self, node: BufferLoad) -> BufferLoad:
-        made = self.generic_visit(node)
-        part = self.parts.get(node.buffer)
-        return made if part is None else BufferLoad(part, made.indices)
-
-    def visit_BufferStore(self, node: BufferStore) -> BufferStore:
-        made = self.generic_visit(node)
-        part = self.parts.get(node.buffer)
-        return made if part is None else BufferStore(part, made.value, made.indices)
+def _moved(index: Expr, by: Expr) -> Expr:
+    """A constant index, so many elements further."""
+    return index.replace(base=index.base + by) if isinstance(index, Ramp) else index + by
