@@ -51,7 +51,10 @@ def const(value: object, dtype: str | None = None) -> Constant:
         value = value.numpy()
     array = np.asarray(value)
     if dtype is not None and array.dtype.name != dtype:
-        array = array.astype(numpy_dtype(dtype))
+        try:
+            array = array.astype(numpy_dtype(dtype))
+        except OverflowError as error:
+            raise VerifyError(f"a number of the constant does not fit {dtype}") from error
     dtypes.split_dtype(array.dtype.name)
     return Constant(ConstantData(array))
 

@@ -24,7 +24,7 @@ from tilewright.ir import (
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, compute, require, require_equal, with_conditions
 from tilewright.topi.slices import slice_extent
-from tilewright.topi.utils import normal_axis, unravel
+from tilewright.topi.utils import normal_axis, total_extent, unravel
 
 _MOST_DIAGONALS = 8
 """So many are compared with one after the other, each with one element for a vector of columns."""
@@ -95,7 +95,7 @@ def diag_embed(x: Tensor, offset: int = 0, axis1: int = -2, axis2: int = -1) -> 
     Raises ``VerifyError`` if the axes are the same.
     """
     first, second = _two_axes("diag_embed", axis1, axis2, x.ndim + 1)
-    size = simplify(x.shape[-1] + abs(offset))
+    size = simplify(total_extent(x.shape[-1], abs(offset)))
     rest = iter(x.shape[:-1])
     shape = [size if a in (first, second) else next(rest) for a in range(x.ndim + 1)]
 

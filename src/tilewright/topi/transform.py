@@ -27,6 +27,7 @@ from tilewright.topi.utils import (
     normal_axis,
     ravel,
     repeated_extent,
+    total_extent,
     unravel,
 )
 
@@ -155,7 +156,7 @@ def concatenate(a_tuple: Sequence[Tensor], axis: int = 0) -> Tensor:
         for a in range(first.ndim):
             if a != axis:
                 require_equal(f"concatenate: extents of axis {a}", tensor.shape[a], first.shape[a])
-        starts.append(starts[-1] + tensor.shape[axis])
+        starts.append(total_extent(starts[-1], tensor.shape[axis]))
 
     def formula(*i: Expr) -> Expr:
         def element(number: int) -> Expr:

@@ -20,6 +20,14 @@ def repeated_extent(extent: Expr, count: int) -> Expr:
     return extent * count if known is None else const(known * count)
 
 
+def total_extent(*extents: ExprLike) -> Expr:
+    """The sum of extents; raises ``VerifyError`` if that is more than indices can count."""
+    known = [as_int(extent) for extent in extents]
+    total = const(sum(number or 0 for number in known))
+    others = [as_expr(extent) for extent, number in zip(extents, known) if number is None]
+    return sum(others[1:], others[0]) + total if others else total
+
+
 def sum_dtype(dtype: str) -> str:
     """The dtype of sums whose result is ``dtype``: float32 for 16-bit floats."""
     return "float32" if dtype in ("float16", "bfloat16") else dtype

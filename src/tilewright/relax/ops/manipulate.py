@@ -33,7 +33,7 @@ from tilewright.relax.struct_info import (
 from tilewright.relax.values import ShapeLike, shape_values
 from tilewright.support.errors import VerifyError
 from tilewright.topi.slices import section_cuts, slice_bounds, slice_extent
-from tilewright.topi.utils import normal_axes, normal_axis, repeated_extent
+from tilewright.topi.utils import normal_axes, normal_axis, repeated_extent, total_extent
 
 
 def _ints(shape: Sequence[SupportsInt]) -> tuple[int, ...]:
@@ -200,7 +200,6 @@ def concat(tensors: TensorTuple, axis: int = 0) -> StructInfo:
         raise VerifyError("needs at least one tensor")
     first = known(tensors[0], "the first tensor")
     position = normal_axis(axis, len(first))
-    total: Expr = as_expr(0)
     for info in tensors:
         shape = known(info, "every tensor")
         if len(shape) != len(first):
@@ -208,7 +207,7 @@ def concat(tensors: TensorTuple, axis: int = 0) -> StructInfo:
         for other, (a, b) in enumerate(zip(first, shape)):
             if other != position:
                 require_equal(f"extents of axis {other} differ", a, b)
-        total = total + shape[position]
+    total = total_extent(*(known(info, "every tensor")[position] for info in tensors))
     made = [simplify(total) if a == position else extent for a, extent in enumerate(first)]
     return TensorStructInfo(made, same_dtype(*tensors))
 

@@ -13,6 +13,7 @@ from tilewright.relax.ops.common import known
 from tilewright.relax.registry import Tensor, operator
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo
 from tilewright.support.errors import VerifyError
+from tilewright.topi.utils import total_extent
 
 _MODES: dict[str, Callable[..., te.Tensor]] = {
     "constant": topi.nn.pad,
@@ -73,7 +74,7 @@ def pad(
     if pad_mode != "constant":
         _require_source(pad_mode, shape, pairs)
     extents: list[Expr] = [
-        simplify(extent + (before + after)) for extent, (before, after) in zip(shape, pairs)
+        simplify(total_extent(extent, *widths)) for extent, widths in zip(shape, pairs)
     ]
     return TensorStructInfo(extents, data.dtype)
 

@@ -18,7 +18,7 @@ from tilewright.relax.registry import Shape, Tensor, builder, operator
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo
 from tilewright.support.errors import VerifyError
 from tilewright.topi.rearrange import diagonal_extent, strided_extent
-from tilewright.topi.utils import normal_axis
+from tilewright.topi.utils import normal_axis, total_extent
 
 
 @operator(
@@ -99,7 +99,7 @@ def diag_embed(x: Tensor, offset: int = 0, axis1: int = -2, axis2: int = -1) -> 
     if not shape:
         raise VerifyError("needs at least one dimension")
     first, second = _two_axes(axis1, axis2, len(shape) + 1)
-    size = simplify(shape[-1] + abs(offset))
+    size = simplify(total_extent(shape[-1], abs(offset)))
     rest = iter(shape[:-1])
     made = [size if a in (first, second) else next(rest) for a in range(len(shape) + 1)]
     return TensorStructInfo(made, x.dtype)

@@ -20,6 +20,7 @@ from tilewright.ir import (
 from tilewright.support.errors import VerifyError
 from tilewright.support.naming import named
 from tilewright.te import Tensor, compute, require, with_conditions
+from tilewright.topi.utils import total_extent
 
 _Widths = Sequence[Any]
 
@@ -64,7 +65,7 @@ def get_padded_shape(
 ) -> tuple[Any, ...]:
     """Return the shape of ``data`` with so many more elements per dimension and side."""
     before, after = _widths("get_padded_shape", data, pad_before, pad_after)
-    return tuple(extent + low + high for extent, low, high in zip(data.shape, before, after))
+    return tuple(map(total_extent, data.shape, before, after))
 
 
 def _widths(

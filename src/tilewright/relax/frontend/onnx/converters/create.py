@@ -19,6 +19,7 @@ from tilewright.relax.frontend.onnx.converters.base import (
 )
 from tilewright.relax.frontend.onnx.model import dtype_of
 from tilewright.relax.values import const, numpy_dtype
+from tilewright.topi.create import arange_count
 
 
 @converts("Constant")
@@ -70,7 +71,7 @@ def _range(
             else ctx.cast(op.arange(bounds[0], bounds[1], bounds[2], "int64"), dtype)
         )
     first, last, step = bounds
-    count = max(math.ceil((last - first) / step), 0)
+    count = arange_count(first, last, step)
     wide = "float64" if dtypes.is_float(dtype) else "int64"
     steps = op.multiply(
         ctx.cast(op.arange(0, count, 1, "int64"), wide), const(np.asarray(step, wide))
