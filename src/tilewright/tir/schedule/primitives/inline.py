@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.arith import Analyzer, conjuncts
 from tilewright.ir import (
+    BinaryExpr,
     Call,
     Expr,
     FloorDiv,
     FloorMod,
+    IntImm,
     Mutator,
     Var,
     dtypes,
@@ -228,10 +230,25 @@ class _Indices(Mutator):
 
     def __init__(self, analyzer: Analyzer) -> None:
         self.analyzer = analyzer
+        # Loads side by side, as those of a formula of Winograd's, have most indices in common.
+        self.known: dict[object, Expr] = {}
 
     def visit_BufferLoad(self, node: BufferLoad) -> Expr:
-        indices = (self.visit(index) for index in node.indices)
-        return BufferLoad(node.buffer, tuple(map(self.analyzer.simplify, indices)))
+        return BufferLoad(node.buffer, tuple(self.simplified(self.visit(i)) for i in node.indices))
+
+    def simplified(self, index: Expr) -> Expr:
+        key = _key(index)
+        made = self.known.get(key)
+        if made is None:
+            made = self.known[key] = self.analyzer.simplify(index)
+        return made
+
+
+def _key(expr: Expr) -> object:
+    """A key that arithmetic on the same variables and numbers has in common; else the node."""
+    if isinstance(expr, BinaryExpr):
+        return type(expr), _key(expr.a), _key(expr.b)
+    return (expr.value, expr.dtype) if type(expr) is IntImm else expr
 
 
 @primitive
