@@ -18,7 +18,7 @@ from tilewright.te import Tensor
 from tilewright.tir import PrimFunc
 from tilewright.tir.attrs import LAYOUT_FREE
 from tilewright.tir.schedule import Schedule
-from tilewright.topi.nn import matmul_strassen, strassen_weight
+from tilewright.topi.nn import matmul_strassen, strassen_scales, strassen_weight
 
 ONE, TWO = (Target("native").with_options(num_cores=cores) for cores in (1, 2))
 NARROW = Target("llvm -mcpu=x86-64-v3 -num-cores=1")
@@ -30,9 +30,17 @@ def product(
 ) -> PrimFunc:
     x = te.placeholder(shape, "float32", "x")
     w = te.placeholder((7, shape[-1] // 2, width // 2), "float32", "w")
+    scales = [te.placeholder((size,), "float32") for size in (shape[-1], width)]
     b = te.placeholder((width,), "float32", "b")
-    func = te.create_prim_func([x, w, b, epilogue(matmul_strassen(x, w, axis), b)])
+    made = epilogue(matmul_strassen(x, w, *scales, axis), b)
+    func = te.create_prim_func([x, w, *scales, b, made])
     return func.with_attr(LAYOUT_FREE, [1]) if constant else func
+
+
+def of_matrix(w: np.ndarray) -> tuple[np.ndarray, ...]:
+    """What the product reads of it."""
+    scales = strassen_scales(w)
+    return strassen_weight(w, *scales), *scales
 
 
 def numbers(*shape: int, seed: int) -> np.ndarray:
@@ -55,9 +63,7 @@ def test_results_are_exact_for_whole_numbers(
     sch = Schedule(IRModule({"main": func}))
     assert not isinstance(Strassen().apply_to(sch, target), NotApplicable)
     found = np.full((*shape[:-1], width), np.nan, "float32")
-    build(default_schedule(target)(IRModule({"main": func})), target)(
-        x, strassen_weight(w), b, found
-    )
+    build(default_schedule(target)(IRModule({"main": func})), target)(x, *of_matrix(w), b, found)
     np.testing.assert_array_equal(found, np.maximum(x @ w + b, 0))
 
 
@@ -79,9 +85,9 @@ def test_whatever_follows(epilogue: Epilogue) -> None:
     made = default_schedule(ONE)(IRModule({"main": func}))
     shape = [int(extent) for extent in func.buffers[-1].shape]
     found, expected = (np.full(shape, np.nan, func.buffers[-1].dtype) for _ in range(2))
-    arguments = x, strassen_weight(w), b
-    if len(func.buffers) < 4:
-        arguments = arguments[:2]
+    arguments = x, *of_matrix(w), b
+    if len(func.buffers) < 6:
+        arguments = arguments[:4]
     build(made, ONE)(*arguments, found)
     build(IRModule({"main": func}), ONE)(*arguments, expected)
     np.testing.assert_array_equal(found, expected)
@@ -113,7 +119,7 @@ def test_columns_that_fill_no_vectors_are_left_to_others(
     x, w = numbers(*shape, seed=1), numbers(shape[-1], width, seed=2)
     b, found = numbers(width, seed=3), np.empty((*shape[:-1], width), "float32")
     made = default_schedule(ONE)(IRModule({"main": func}))
-    build(made, ONE)(x, strassen_weight(w), b, found)
+    build(made, ONE)(x, *of_matrix(w), b, found)
     np.testing.assert_array_equal(found, x @ w + b)
 
 

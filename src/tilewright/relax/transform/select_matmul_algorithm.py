@@ -7,19 +7,22 @@ traffic included, and transforms the weights. Runs before ``LegalizeOps``; all o
 direct.
 
 The user chooses the accuracy: ``max_error`` (or the pass option ``relax.matmul_max_error``) bounds
-the error of a product relative to its largest result. With the default, 0, all products are direct;
-1e-5 admits the algorithm. It isn't the default since half of the rows are added to the other half:
-a row's error then goes by the larger of two rows, so that next to a token with very large
-activations, as many language models have one, small ones lose their last digits; and an infinity or
-NaN, or numbers near the largest float, spread to the row that theirs is added to. These are rows of
-one sequence or image where rows have an axis of their own that is long enough.
+the error of each result relative to the norms of its row and its column, against exact arithmetic.
+The default of 1e-5 is the convolutions' (``SelectConvAlgorithm``) and admits the algorithm; 0 keeps
+all products direct. Half of the rows are added to the other half, and so are columns and channels.
+Powers of two bring them to one size first, so a small row next to a very large one, as a language
+model's tokens have it, keeps the digits that it has in a direct product. A row that has an infinity
+or a NaN has NaN for all its results, where direct products may have infinities, and no other row
+has; rows of zeros have zeros. The matrix must be finite. docs/results.md has a table of errors.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from tilewright import topi
@@ -30,21 +33,24 @@ from tilewright.relax.rewriter import FunctionRewriter, GraphPass
 from tilewright.relax.struct_info import TensorStructInfo
 from tilewright.target import Target
 
-#: Error of Strassen's algorithm in float32: what depths up to 4096 show, with a margin.
+#: Error of Strassen's algorithm in float32, relative to the norms of a result's row and column:
+#: what depths up to 4096 show, with a margin.
 STRASSEN_ERROR = 5e-6
 MAX_ERROR = pass_option(
     "relax.matmul_max_error",
     float,
-    0.0,
-    "Error that a faster algorithm may add to a product of matrices, relative to its largest "
-    "result: 1e-5 admits Strassen's, by which a row's error goes by the larger of two rows.",
+    1e-5,
+    "Error that a faster algorithm may add to a result of a product by a constant matrix, relative "
+    "to the norms of its row and its column. Strassen's (5e-6) takes 1.75 times the matrix's "
+    "memory, and the results of a row with an infinity are NaN; with 0, all products are direct.",
 )
 # Rows of the last axis of rows from which these are added to one another, not to other sequences'.
 _OWN_ROWS = 16
 # Vectors side by side in tiles of the products: with one, they would be slow.
 _VECTORS = range(2, 7)
-# Loads, additions and stores of vectors for four quarters of the data, and of the result.
-_SUM_STEPS, _RESULT_STEPS = 11, 19
+# Loads, operations and stores of vectors for four quarters of the data (first for the largest of
+# their rows, then scaled), and of the result.
+_SUM_STEPS, _RESULT_STEPS = 25, 25
 
 
 class SelectMatmulAlgorithm(GraphPass):
@@ -68,7 +74,7 @@ class _AlgorithmSelector(FunctionRewriter):
         super().__init__(mod)
         self.target = target
         self.allowed = allowed
-        self.transformed: dict[tuple[ConstantData, bool], Constant] = {}
+        self.transformed: dict[tuple[ConstantData, bool], Sequence[Constant] | None] = {}
 
     def rewrite_value(self, value: RelaxExpr, var: RelaxVar) -> RelaxExpr:
         if not self.allowed or not isinstance(value, RelaxCall) or not is_call_to(value, "matmul"):
@@ -77,28 +83,43 @@ class _AlgorithmSelector(FunctionRewriter):
         axis = strassen_axis(value, self.target)
         if axis is None or not isinstance(weight, Constant):
             return value
+        made = self.transform(weight.value, bool(value.attrs["transpose_b"]))
+        if made is None:
+            return value
         return self.builder.call_te(
             topi.nn.matmul_strassen,
             data,
-            self.transform(weight.value, bool(value.attrs["transpose_b"])),
+            *made,
             axis,
             primfunc_name_hint="matmul_strassen",
             primfunc_key="matmul_strassen",
         )
 
-    def transform(self, source: ConstantData, turned: bool) -> Constant:
-        """Return transformed weights; each constant is transformed once."""
-        if (source, turned) not in self.transformed:
-            depth, width = source.shape[::-1] if turned else source.shape
-            shape = topi.nn.STRASSEN_PRODUCTS, depth // 2, width // 2
+    def transform(self, source: ConstantData, turned: bool) -> Sequence[Constant] | None:
+        """Return transformed weights and their scales; each constant is transformed once.
 
-            def make() -> NDArray[Any]:
-                matrix = source.compute()
-                return topi.nn.strassen_weight(matrix.T if turned else matrix)
+        ``None`` if a number isn't finite: its column would be no other's concern.
+        """
+        key = source, turned
+        if key not in self.transformed:
+            self.transformed[key] = _transformed(source, turned)
+        return self.transformed[key]
 
-            made = ConstantData.later(shape, source.dtype, make, [source])
-            self.transformed[source, turned] = Constant(made)
-        return self.transformed[source, turned]
+
+def _transformed(source: ConstantData, turned: bool) -> Sequence[Constant] | None:
+    def matrix() -> NDArray[Any]:
+        made = source.compute()
+        return made.T if turned else made
+
+    weight = matrix()
+    if not np.isfinite(weight).all():
+        return None
+    depths, widths = topi.nn.strassen_scales(weight)
+    shape = topi.nn.STRASSEN_PRODUCTS, *(extent // 2 for extent in weight.shape)
+    sums = ConstantData.later(
+        shape, source.dtype, lambda: topi.nn.strassen_weight(matrix(), depths, widths), [source]
+    )
+    return [Constant(sums), *(Constant(ConstantData(scales)) for scales in (depths, widths))]
 
 
 def strassen_axis(call: RelaxCall, target: Target) -> int | None:

@@ -158,6 +158,7 @@ from tilewright.topi.nn.strassen import (
     STRASSEN,
     STRASSEN_PRODUCTS,
     matmul_strassen,
+    strassen_scales,
     strassen_weight,
 )
 from tilewright.topi.nn.upsampling import upsampling, upsampling3d
@@ -206,7 +207,8 @@ __all__ = [
     "relu", "relu6", "replicate_pad", "requantize", "rms_norm", "scale_shift_nchw",
     "scale_shift_nchwc", "scale_shift_nhwc", "scaled_dot_product_attention", "selu", "silu",
     "softmax", "softmax_common", "softplus", "softshrink", "softsign", "space_to_batch_nd",
-    "space_to_depth", "strassen_weight", "tanhshrink", "threshold", "unpack_NCHWc_to_nchw",
+    "space_to_depth", "strassen_scales", "strassen_weight", "tanhshrink", "threshold",
+    "unpack_NCHWc_to_nchw",
     "unpack_int4", "upsampling", "upsampling3d", "weight_sums", "winograd_matrices",
     "winograd_transform_matrices", "winograd_weight",
 ]  # fmt: skip

@@ -11,6 +11,12 @@
 (Strassen, *Gaussian Elimination is not Optimal*, 1969.) Winograd's variant has three additions
 less, but a larger error (Higham, *Accuracy and Stability of Numerical Algorithms*, 23.2.2). Sums of
 quarters of a constant matrix are made beforehand.
+
+Whatever is added shares the error of the larger number, so first all are brought to one size, by
+powers of two and therefore exactly (Ballard, Benson, Druinsky, Lipshitz, Schwartz, *Improving the
+Numerical Stability of Fast Matrix Multiplication*, 2016): rows of the constant matrix, with columns
+of the data, then its columns, and last the data's rows, in each call. A row with an infinity or a
+NaN takes part as zeros, and its results are NaN.
 """
 
 from __future__ import annotations
@@ -24,7 +30,7 @@ from numpy.typing import NDArray
 
 from tilewright import te
 from tilewright.arith import simplify
-from tilewright.ir import Expr, as_int, const, if_then_else
+from tilewright.ir import Expr, Select, as_int, call, const, if_then_else, maximum, minimum
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, compute, require_equal, with_conditions
 from tilewright.tir.attrs import integer, register_annotation
@@ -61,25 +67,63 @@ _RESULT = _matrix(
 )
 #: Products of halves that make a product.
 STRASSEN_PRODUCTS = len(_LEFT)
+# Exponents of float32: of the smallest normal number (-126); of columns, as far as a result times
+# its column's scale stays in range before its row's brings it back; of the depth, as far as scaled
+# columns have all their digits before it is scaled.
+_SMALLEST, _WIDEST, _DEEPEST = 126, 100, 60
+# Of its bits: those before the exponent, all but the sign, and infinity.
+_FRACTION_BITS, _MAGNITUDE, _INFINITY = 23, 0x7FFFFFFF, 0x7F800000
 
 
-def strassen_weight(weight: NDArray[Any]) -> NDArray[Any]:
-    """Sums of quarters of a matrix ``[K, N]``, both even: ``[7, K / 2, N / 2]``."""
+def strassen_scales(weight: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Powers of two for the columns of the data, and for the columns of the result.
+
+    They bring a finite matrix ``[K, N]`` to one size: divided by the first along ``K`` and by the
+    second along ``N``, no number exceeds two, and the largest of each column is one at least.
+    """
+    rows = np.abs(weight).max(axis=1, initial=0)
+    depths = _exponents(rows)
+    # Those of the data only get smaller, so that they stay finite.
+    depths = np.clip(depths - depths.max(initial=-_SMALLEST), -_DEEPEST, 0)
+    columns = (np.abs(weight) / np.ldexp(1.0, depths)[:, None]).max(axis=0, initial=0)
+    widths = np.where(columns > 0, np.clip(_exponents(columns), -_WIDEST, _WIDEST), 0)
+    one = weight.dtype.type(1)
+    return np.ldexp(one, depths), np.ldexp(one, widths)
+
+
+def _exponents(values: NDArray[Any]) -> NDArray[Any]:
+    """Of the largest powers of two that don't exceed the values; low ones for zeros."""
+    return np.where(values > 0, np.frexp(values)[1] - 1, -2 * _SMALLEST)
+
+
+def strassen_weight(
+    weight: NDArray[Any], depths: NDArray[Any], widths: NDArray[Any]
+) -> NDArray[Any]:
+    """Sums of quarters of a scaled matrix ``[K, N]``, both even: ``[7, K / 2, N / 2]``."""
+    # In this order nothing is out of range.
+    scaled = np.divide(weight, widths, order="C")
+    scaled /= depths[:, None]
     depth, width = (extent // 2 for extent in weight.shape)
-    quarters = weight.reshape(2, depth, 2, width)
-    made = np.zeros((STRASSEN_PRODUCTS, depth, width), weight.dtype)
+    quarters = scaled.reshape(2, depth, 2, width)
+    made = np.empty((STRASSEN_PRODUCTS, depth, width), weight.dtype)
     for target, factors in zip(made, _RIGHT):
-        for place, factor in enumerate(factors):
-            if factor:
-                target += weight.dtype.type(factor) * quarters[place // 2, :, place % 2]
+        # Factors are 1, first, and -1.
+        used = sorted((-factor, place) for place, factor in enumerate(factors) if factor)
+        first, *rest = (quarters[place // 2, :, place % 2] for _, place in used)
+        target[...] = first
+        for (minus, _), part in zip(used[1:], rest):
+            (np.add if minus < 0 else np.subtract)(target, part, out=target)
     return made
 
 
 @with_conditions
-def matmul_strassen(data: Tensor, weight: Tensor, axis: int) -> Tensor:
+def matmul_strassen(
+    data: Tensor, weight: Tensor, depths: Tensor, widths: Tensor, axis: int
+) -> Tensor:
     """Multiply ``data [..., K]`` by a matrix of which ``strassen_weight`` made ``weight``.
 
-    ``axis`` of the data is cut in halves; an odd extent is taken as if a row of zeros followed.
+    ``depths`` and ``widths`` are its ``strassen_scales``. ``axis`` of the data is cut in halves; an
+    odd extent is taken as if a row of zeros followed.
     """
     rank = data.ndim
     require_ndim("matmul_strassen", weight, 3)
@@ -88,21 +132,30 @@ def matmul_strassen(data: Tensor, weight: Tensor, axis: int) -> Tensor:
             f"matmul_strassen: an axis of rows and {STRASSEN_PRODUCTS} matrices are needed, got "
             f"axis {axis} of {list(data.shape)} and {list(weight.shape)}"
         )
+    if {tensor.dtype for tensor in (data, weight, depths, widths)} != {"float32"}:
+        raise VerifyError("matmul_strassen: all tensors are float32")
     *rows, _ = data.shape
     _, depth, width = weight.shape
     require_equal("matmul_strassen: depth", data.shape[-1], depth * 2)
+    require_equal("matmul_strassen: scales of the depth", depths.shape[0], depth * 2)
+    require_equal("matmul_strassen: scales of columns", widths.shape[0], width * 2)
     extent = rows[axis]
     half = simplify((extent + 1) // 2)
     halves = [*rows[:axis], half, *rows[axis + 1 :]]
+    down, up = _scales_of_rows(data, depths)
 
     def quarter(place: int, *i: Expr) -> Expr:
         *at, k = i
-        if place // 2 == 0:
-            return data(*at, k + place % 2 * depth)
-        low = at[axis] + half
-        value = data(*at[:axis], low, *at[axis + 1 :], k + place % 2 * depth)
+        k = k + place % 2 * depth
+        if place // 2:
+            at[axis] = at[axis] + half
+        scale = down(*at)
+        # An infinity times zero would be a NaN.
+        value = Select(scale > 0, data(*at, k) * depths(k) * scale, const(0, data.dtype))
         even = as_int(simplify(half * 2 - extent)) == 0
-        return value if even else if_then_else(low < extent, value, const(0, data.dtype))
+        if even or not place // 2:
+            return value
+        return if_then_else(at[axis] < extent, value, const(0, data.dtype))
 
     sums: Tensor = compute(
         (STRASSEN_PRODUCTS, *halves, depth),
@@ -128,7 +181,54 @@ def matmul_strassen(data: Tensor, weight: Tensor, axis: int) -> Tensor:
     def result(*i: Expr) -> Expr:
         *at, n = i
         at[axis] = i[axis] % half
-        return quarters(i[axis] // half, n // width, *at, n % width)
+        # Columns first: they are limited, so that only the result itself may be out of range.
+        made = quarters(i[axis] // half, n // width, *at, n % width)
+        return made * widths(n) * up(*i[:-1])
 
     made: Tensor = compute((*rows, width * 2), result, name="matmul", tag="matmul_strassen")
     return made
+
+
+def _scales_of_rows(data: Tensor, depths: Tensor) -> tuple[Tensor, Tensor]:
+    """Factors that bring each row's largest number between one and two, and back.
+
+    They are found among the bits, whose order as integers is that of magnitudes, NaN last. Rows
+    that aren't finite have 0 and NaN; the way back of a row of zeros is 0, as its partner's errors
+    are no part of it.
+    """
+    *rows, depth = data.shape
+    rk = te.reduce_axis((0, depth), "rk")
+
+    def magnitude(*i: Expr) -> Expr:
+        value = data(*i, rk.var) * depths(rk.var)
+        bits = call("reinterpret", value, dtype="int32")
+        return call("bitwise_and", bits, const(_MAGNITUDE, "int32"))
+
+    largest: Tensor = compute(rows, lambda *i: te.max(magnitude(*i), axis=[rk]), name="largest")
+    most = 2 * _SMALLEST + 1
+
+    def as_float(exponent: Expr) -> Expr:
+        bits = call("shift_left", exponent, const(_FRACTION_BITS, "int32"))
+        return call("reinterpret", bits, dtype="float32")
+
+    def exponent(*i: Expr) -> Expr:
+        bits = call("shift_right", largest(*i), const(_FRACTION_BITS, "int32"))
+        return maximum(minimum(bits, const(most, "int32")), const(1, "int32"))
+
+    def is_finite(*i: Expr) -> Expr:
+        return largest(*i) < const(_INFINITY, "int32")
+
+    zero, none = const(0, "float32"), const(float("nan"), "float32")
+    down: Tensor = compute(
+        rows,
+        lambda *i: Select(is_finite(*i), as_float(const(most + 1, "int32") - exponent(*i)), zero),
+        name="down",
+    )
+    up: Tensor = compute(
+        rows,
+        lambda *i: Select(
+            is_finite(*i), Select(largest(*i) > 0, as_float(exponent(*i)), zero), none
+        ),
+        name="up",
+    )
+    return down, up
