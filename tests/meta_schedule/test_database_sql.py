@@ -19,6 +19,7 @@ from database_cases import (
     check_same,
     matmul,
     random_record,
+    schedule,
     times,
 )
 
@@ -31,6 +32,7 @@ from tilewright.meta_schedule.database import (
     _sql_tables,
     open_place,
 )
+from tilewright.meta_schedule.database.record import provenance
 from tilewright.meta_schedule.passes import MetaScheduleApplyDatabase
 from tilewright.meta_schedule.tune import open_database
 from tilewright.support.errors import MissingExtraError, TuneError
@@ -215,9 +217,11 @@ def test_older_tables_are_migrated_and_later_ones_refused(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add(SQLDatabase(url), matmul(), 1e-5)
+    now = _sql_tables.FORMAT
     with monkeypatch.context() as later:
-        later.setattr(_sql_tables, "FORMAT", 3)
+        later.setattr(_sql_tables, "FORMAT", now + 2)
         later.setattr(_sql_tables, "MIGRATIONS", (
+            *_sql_tables.MIGRATIONS,
             ("ALTER TABLE tilewright_records ADD COLUMN note TEXT",),
             ("UPDATE tilewright_records SET note = 'old'",),
         ))  # fmt: skip
@@ -226,8 +230,40 @@ def test_older_tables_are_migrated_and_later_ones_refused(
     with sqlalchemy.create_engine(url.replace("ql://", "ql+psycopg://")).connect() as connection:
         rows = connection.exec_driver_sql("SELECT note FROM tilewright_records").fetchall()
     assert rows == [("old",)]
-    with pytest.raises(TuneError, match="is of format 3; this version reads up to 1"):
+    with pytest.raises(TuneError, match=f"of format {now + 2}; this version reads up to {now}"):
         SQLDatabase(url)
+
+
+def test_in_tables_of_the_first_format_cold_times_were_among_warm_ones(url: str) -> None:
+    database = SQLDatabase(url)
+    workload = database.commit_workload(matmul())
+    seconds = random.Random(3).sample([n * 1.1e-7 for n in range(1, 400)], 40)
+    made = [
+        TuningRecord(
+            schedule(matmul(), 2 ** (n % 3)).trace, workload, (value,), TARGET, None,
+            provenance(
+                {"against": "it"},
+                timing={"caches": "cold"} if n % 2 else None,
+                sizes=(1, 4) if n % 5 == 0 else (),
+            ),
+        )
+        for n, value in enumerate(seconds)
+    ]  # fmt: skip
+    database.commit_tuning_records(made)
+    ranked = [record.run_secs for record in database.get_top_k(workload, 99, TARGET)]
+    with sqlalchemy.create_engine(url.replace("ql://", "ql+psycopg://")).begin() as connection:
+        rows = connection.exec_driver_sql("SELECT number, line FROM tilewright_records").fetchall()
+        for number, line in rows:
+            _, (_, (value,), _, _, origin) = json.loads(line)
+            old = -1.0 / value if origin.get("sizes") else value
+            change = f"UPDATE tilewright_records SET seconds = {old!r} WHERE number = {number}"
+            connection.exec_driver_sql(change)
+        connection.exec_driver_sql("UPDATE tilewright_format SET format = 1")
+    migrated = SQLDatabase(url)
+    found = migrated.get_top_k(migrated.commit_workload(matmul()), 99, TARGET)
+    assert [record.run_secs for record in found] == ranked and len(found) == 40
+    kinds = [(bool(record.sizes), record.cold) for record in found]
+    assert kinds == sorted(kinds, reverse=True)
 
 
 @pytest.mark.parametrize("statement", [

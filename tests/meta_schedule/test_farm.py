@@ -22,12 +22,16 @@ from tilewright.meta_schedule.farm.builder import in_shares
 from tilewright.meta_schedule.farm.dispatcher import Crew, Done, Event, GivenUp, Joined, Lost
 from tilewright.meta_schedule.farm.workers import (
     About,
+    DeviceWorker,
     Measurement,
     NoReference,
     share_of_cores,
     take_slot,
 )
 from tilewright.meta_schedule.runner import (
+    TUNING,
+    EvaluatorConfig,
+    LocalRunner,
     NoReferenceError,
     Reference,
     RunnerInput,
@@ -244,6 +248,43 @@ def test_several_devices_give_the_results_of_one() -> None:
         found = list(runner(hands).run(INPUTS))
         assert [item.seconds for item in found] == SECONDS
         assert hands.time == math.ceil(len(SECONDS) / count)
+
+
+def test_functions_of_a_graph_are_measured_as_it_finds_its_constants() -> None:
+    hands = devices(2)
+    alone = runner(hands)
+    far = Target(TEXT).l2_bytes
+    made = alone.in_graph(far)
+    assert not alone.cold and made.cold and not alone.in_graph(far // 2).cold
+    assert [item.seconds for item in made.run(INPUTS)] == SECONDS
+    assert {message.constant_bytes for _, message in hands.sent} == {far}
+    list(alone.run(INPUTS[:1]))
+    assert hands.sent[-1][1].constant_bytes == 0
+    assert made.target() == alone.target() == Target(TEXT)
+    said = DeviceRunner(hands, "device", evaluator_config=EvaluatorConfig(repeat=2))
+    assert said.in_graph(far) is said
+    flushed = DeviceRunner(hands, "device", evaluator_config=EvaluatorConfig(flush_cache_bytes=1))
+    assert flushed.cold
+
+
+def test_a_device_flushes_its_own_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = list[tuple[str, EvaluatorConfig]]()
+
+    def noted(self: LocalRunner, inputs: Any, rounds: int = 0) -> list[RunnerResult]:
+        given.append(("race" if rounds else "run", self.evaluator_config))
+        return []
+
+    monkeypatch.setattr(LocalRunner, "run", noted)
+    monkeypatch.setattr(LocalRunner, "race", noted)
+    monkeypatch.setattr(workers, "take_slot", lambda label, count: (0, None))
+    monkeypatch.setenv("TILEWRIGHT_FARM_DEVICE", "")
+    worker = DeviceWorker("label", 1, None, 10.0, 10.0, None)
+    far = Target("native").l2_bytes
+    for count, rounds in ((0, 0), (far, 0), (far, 3), (0, 0)):
+        worker.work(Measurement((), (), (), rounds, count))
+    cold = TUNING.in_graph(far)
+    assert cold.cold_constants
+    assert given == [("run", TUNING), ("run", cold), ("race", cold), ("run", TUNING)]
 
 
 def test_a_device_gets_a_reference_once_and_no_texts() -> None:

@@ -14,6 +14,7 @@ from tilewright.meta_schedule.database import (
     MemoryDatabase,
     TuningRecord,
     UnionDatabase,
+    measured_alike,
 )
 from tilewright.meta_schedule.database.ranking import best_first
 from tilewright.meta_schedule.database.record import Workload, provenance
@@ -101,6 +102,71 @@ def test_what_serves_several_sizes_comes_before_what_was_measured_at_one() -> No
     unchecked = record(1, factor=2, verified={}, sizes=[1, 16])
     elsewhere = record(1, factor=4, target=Target(f"{TARGET} -l2=4194304"), sizes=[1, 16])
     assert order(unchecked, elsewhere, slower) == [2, 1, 0]
+
+
+COLD = {"caches": "cold"}
+
+
+def test_times_with_cold_caches_are_not_compared_with_warm_ones() -> None:
+    warm, cold, slower = record(1), record(30, factor=2, timing=COLD), record(4e9, timing=COLD)
+    assert order(warm, slower, cold) == [2, 1, 0]
+    # A race of both has compared them.
+    winner = record(1.1, factor=4, beat=(2,))
+    assert order(warm, cold, winner) == [2, 1, 0]
+    # Unchecked ones, and those of other machines, stay behind; so do single sizes.
+    unchecked = record(30, factor=2, verified={}, timing=COLD)
+    elsewhere = record(30, factor=2, target=Target(f"{TARGET} -l2=4194304"), timing=COLD)
+    assert order(unchecked, elsewhere, warm) == [2, 1, 0]
+    family, cold_family = record(9, sizes=[1, 4]), record(9e3, sizes=[1, 4], timing=COLD)
+    assert order(cold, family, cold_family) == [2, 1, 0]
+    # No two times become one.
+    times = [random.Random(1).uniform(0, 1e9) for _ in range(99)]
+    ranks = [record(x, timing=COLD).rank for x in times]
+    assert [times[n] for n in sorted(range(99), key=lambda n: ranks[n])] == sorted(times)
+    for said in ("cold", ["cold"], {"caches": "COLD"}, {"caches": ["cold"]}):
+        assert not record(1, timing=said).cold
+    assert record(timing=COLD).rank == float("inf")
+
+
+@pytest.mark.parametrize("wanted, expected", [
+    (None, [30, 40, 1, 2, 0.5]), (True, [30, 40, 1, 2, 0.5]), (False, [1, 2, 30, 40, 0.5]),
+])  # fmt: skip
+def test_who_knows_where_constants_will_be_gets_what_was_measured_so(
+    opened: Callable[..., Database], wanted: bool | None, expected: list[float]
+) -> None:
+    database = opened()
+    database.commit_workload(matmul())
+    for item in (
+        record(2, factor=2), record(40, factor=4, timing=COLD), record(1, factor=8),
+        record(30, factor=16, timing=COLD), record(0.5, verified={}),
+    ):  # fmt: skip
+        database.commit_tuning_record(item)
+    if not isinstance(database, MemoryDatabase):
+        database = opened()
+    found = database.each_replayed(matmul(), TARGET, cold=wanted)
+    times = [item.record.best_seconds * 1e6 for item in found]
+    assert times == pytest.approx(expected)
+    # One that is named comes first, the others as before.
+    named = record(2, factor=2).digest
+    found = database.each_replayed(matmul(), TARGET, named, cold=wanted)
+    others = [item.record.best_seconds * 1e6 for item in found]
+    assert others == pytest.approx([2, *(x for x in expected if x != 2)])
+
+
+def test_a_search_starts_from_times_that_compare() -> None:
+    database = MemoryDatabase()
+    workload = database.commit_workload(matmul())
+    for item in (record(2, factor=2), record(40, factor=4, timing=COLD), record(3, factor=8)):
+        database.commit_tuning_record(item)
+    for cold, expected in ((True, [40]), (False, [2, 3])):
+        view = measured_alike(database, cold)
+        found = [item.best_seconds * 1e6 for item in view.get_top_k(workload, 9, TARGET)]
+        assert found == pytest.approx(expected)
+        best = view.query_tuning_record(matmul(), TARGET)
+        assert best is not None and best.cold == cold
+        assert len(view) == len(expected) and view.has_workload(matmul())
+    view.commit_tuning_record(record(50, factor=16, timing=COLD))
+    assert len(database) == 4
 
 
 def test_origins_that_strangers_wrote() -> None:

@@ -145,7 +145,7 @@ def _of_function(
     func, applied = functions[name]
     found = None
     if applied.outcome != "rule":
-        found = database.query_replayed(func, target, applied.digest)
+        found = database.query_replayed(func, target, applied.digest, cold=applied.cold)
     if found is not None:
         made = _explained(found.record, database, folder, measure)
         if found.adapted:

@@ -138,13 +138,15 @@ class MetaScheduleTuneTIR(MetaScheduleTuneIRMod):
 class Applied:
     """What became of a function: ``"record"``, ``"adapted"``, ``"rule"`` or ``"kept"``, and why.
 
-    ``digest`` is that of the record that was chosen for it, if one was.
+    ``digest`` is that of the record that was chosen for it, if one was; ``cold`` whether records
+    with cold caches were preferred, or those with warm ones.
     """
 
     name: str
     outcome: str
     why: str
     digest: str | None = None
+    cold: bool | None = None
 
 
 class _Measuring:
@@ -159,8 +161,9 @@ class MetaScheduleApplyDatabase(Pass):
 
     The database is the one in ``work_dir``, the one given, or the current one (``with database:``).
     Workloads with a hash in ``leave`` are left to the rules; those with a hash in ``chosen`` get
-    the record with the digest that it gives, whatever is best alone. ``report`` says what was done
-    with each function of the last module, and why.
+    the record with the digest that it gives, whatever is best alone. ``cold`` says whether they
+    will find cold caches, if that is known: records that were measured so are preferred.
+    ``report`` says what was done with each function of the last module, and why.
 
     ``adapt`` says whether functions without a record get an adapted one, of another shape, fusion
     or target: ``"never"``; ``"measure"``, if a quick comparison on this machine shows that it is
@@ -178,10 +181,11 @@ class MetaScheduleApplyDatabase(Pass):
         leave: Collection[str] = (),
         chosen: Mapping[str, str] | None = None,
         adapt: str = "never",
+        cold: bool | None = None,
     ) -> None:
         if adapt not in ADAPT:
             raise TuneError(f"adapt is one of {', '.join(ADAPT)}, got {adapt!r}")
-        self.adapt = adapt
+        self.adapt, self.cold = adapt, cold
         self.work_dir = work_dir
         self.leave, self.chosen = leave, dict(chosen or {})
         self.report: list[Applied] = []
@@ -220,7 +224,7 @@ class MetaScheduleApplyDatabase(Pass):
                 return func
             digest = self.chosen.get(known)
             outcome, why, sch = self._schedule(database, func, target, measuring, digest)
-            self.report.append(Applied(name, outcome, why, digest))
+            self.report.append(Applied(name, outcome, why, digest, self.cold))
             if sch is None:
                 if self.enable_warning:
                     logger.warning("%s: %s", name, why)
@@ -243,7 +247,7 @@ class MetaScheduleApplyDatabase(Pass):
         digest: str | None,
     ) -> tuple[str, str, Schedule | None]:
         """Return what becomes of a function, why, and its schedule, if it isn't left to rules."""
-        found = database.query_replayed(func, target, digest)
+        found = database.query_replayed(func, target, digest, cold=self.cold)
         if found is not None:
             if found.adapted:
                 return "adapted", f"from another fusion ({_origin(found.record)})", found.schedule

@@ -27,16 +27,13 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
-from tilewright.ir import IRModule
-from tilewright.meta_schedule.database import Database, TuningRecord, Workload
+from tilewright.meta_schedule.database import Database, Filtered, TuningRecord
 from tilewright.meta_schedule.database.record import trace_digest
 from tilewright.meta_schedule.measure_candidate import MeasureCandidate
 from tilewright.meta_schedule.runner import REASONS, RunnerResult
 from tilewright.meta_schedule.trial_log import FOLDER, RUNS, Event, append, file_name, read_log
 from tilewright.meta_schedule.tune_context import TuneContext
 from tilewright.support.version import __version__
-from tilewright.target import Target
-from tilewright.tir import PrimFunc
 
 logger = logging.getLogger("tilewright.meta_schedule")
 
@@ -103,7 +100,11 @@ class Remembered:
         for task in tasks:  # several may be of one program, at different sizes
             name = file_name(task)
             hidden[task.hash] += [self.results.get(name, {}), self.later.get(name, {})]
-        return _Before(database, hidden)
+
+        def is_old(record: TuningRecord) -> bool:
+            return not any(x.get(record.digest) for x in hidden.get(record.workload.hash, ()))
+
+        return Filtered(database, is_old)
 
 
 def interrupted_run(
@@ -307,43 +308,3 @@ def whole_run(work_dir: str | os.PathLike[str] | None, digest: str) -> Iterator[
             yield made
         finally:
             made.log("end", finished=made.finished)
-
-
-class _Before(Database):
-    """A database without ``hidden`` results, by workload and schedule; what is added goes to it."""
-
-    def __init__(self, database: Database, hidden: Mapping[str, Sequence[Results]]) -> None:
-        super().__init__(database.module_equality)
-        self.database, self.hidden = database, hidden
-
-    def has_workload(self, mod: IRModule | PrimFunc) -> bool:
-        """Whether the module has been committed."""
-        return self.database.has_workload(mod)
-
-    def commit_workload(self, mod: IRModule | PrimFunc) -> Workload:
-        """Add a module if it is new; return its workload."""
-        return self.database.commit_workload(mod)
-
-    def commit_tuning_record(self, record: TuningRecord) -> None:
-        """Add a record."""
-        self.database.commit_tuning_record(record)
-
-    def get_top_k(
-        self, workload: Workload, top_k: int, target: Target | None = None
-    ) -> list[TuningRecord]:
-        """Return the best valid records of a workload, by rank, best first."""
-        if not self.hidden.get(workload.hash):
-            return self.database.get_top_k(workload, top_k, target)
-        known = self.database.get_top_k(workload, 2**31, target)
-        return [record for record in known if self._is_old(record)][:top_k]
-
-    def get_all_tuning_records(self) -> list[TuningRecord]:
-        """Return all records, oldest first."""
-        return [record for record in self.database.get_all_tuning_records() if self._is_old(record)]
-
-    def records(self) -> Iterator[TuningRecord]:
-        """Yield all records, oldest first."""
-        return filter(self._is_old, self.database.records())
-
-    def _is_old(self, record: TuningRecord) -> bool:
-        return not any(x.get(record.digest) for x in self.hidden.get(record.workload.hash, ()))

@@ -185,7 +185,8 @@ class AlternativesRace:
         return {**ways, **others}
 
     def is_unknown(self, task: IRModule) -> bool:
-        return self.database.query_tuning_record(task, self.target) is None
+        record = self.database.query_tuning_record(task, self.target)
+        return record is None or record.cold != self.runner.cold
 
     def measure(self, item: Alternatives, tasks: Mapping[str, IRModule]) -> None:
         """Measure some functions in turn, and record their times."""

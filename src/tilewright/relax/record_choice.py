@@ -16,10 +16,12 @@ from itertools import islice
 from tilewright.ir import IRModule, structural_hash
 from tilewright.meta_schedule.database import Database
 from tilewright.meta_schedule.database.record import normalized
+from tilewright.meta_schedule.runner import passing_bytes
 from tilewright.meta_schedule.task_scheduler.final_ranking import gain
 from tilewright.relax.executable import Executable
 from tilewright.relax.pipeline import scheduled_by_rule
 from tilewright.relax.profiling import profile
+from tilewright.relax.transform.layout_free import constant_bytes
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
 from tilewright.tir.attrs import IS_SCHEDULED
@@ -53,25 +55,31 @@ def nominees(
     """Return the best records of each tensor function, at most so many, other programs each.
 
     What the rules make isn't among them. Records that weren't checked are only looked at where none
-    was, and then one.
+    was, and then one. Those that were measured with constants where the graph has them come first.
     """
+    cold = passing_bytes(constant_bytes(functions), target) > 0
     by_rule = scheduled_by_rule(target)(functions).functions
     found = {}
     for name, function in functions.functions.items():
         if isinstance(function, PrimFunc) and not function.attrs.get(IS_SCHEDULED):
             # A pass may have removed it, where it is an update.
             known = {_program(by_rule[name])} if isinstance(by_rule.get(name), PrimFunc) else set()
-            some = list(islice(_each_nominee(function, database, target, known, most), most))
+            some = list(islice(_each_nominee(function, database, target, known, most, cold), most))
             if some:
                 found[name] = some
     return found
 
 
 def _each_nominee(
-    function: PrimFunc, database: Database, target: Target, known: set[str], most: int
+    function: PrimFunc,
+    database: Database,
+    target: Target,
+    known: set[str],
+    most: int,
+    cold: bool,
 ) -> Iterator[Nominee]:
     seen = set[str]()
-    for item in islice(database.each_replayed(function, target), _LOOKED_AT * most):
+    for item in islice(database.each_replayed(function, target, cold=cold), _LOOKED_AT * most):
         if not item.record.verified and seen:
             return
         seen.add(item.record.digest)

@@ -17,7 +17,7 @@ from tilewright.meta_schedule.extracted_task import ExtractedTask, contexts_of
 from tilewright.meta_schedule.passes import Applied, MetaScheduleApplyDatabase
 from tilewright.meta_schedule.progress import Progress
 from tilewright.meta_schedule.resume import run_digest, whole_run
-from tilewright.meta_schedule.runner import LocalRunner, Runner
+from tilewright.meta_schedule.runner import Runner, passing_bytes
 from tilewright.meta_schedule.search_strategy import SearchStrategy
 from tilewright.meta_schedule.size_family import SHARE, settle_sizes
 from tilewright.meta_schedule.sizes import Symbols, spread
@@ -76,8 +76,8 @@ def to_tensor_functions(
 def _timing_as_in_graph(
     runner: Runner, mod: IRModule, target: Target, comparison: GraphRace | None
 ) -> Runner:
-    """A runner of this machine's that finds constants in as far caches as the graph would."""
-    if not isinstance(runner, LocalRunner) or target.kind != "llvm":
+    """A runner whose candidates find constants in as far caches as in the graph."""
+    if target.kind != "llvm":
         return runner
     if comparison is not None:
         return runner.in_graph(constant_bytes(comparison.by_rule.functions))
@@ -388,6 +388,7 @@ def _to_be_applied(
     choice = database.graph_choice(graph_hash(mod), target)
     by_times = choice is None or choice.measured_ways
     mod = to_tensor_functions(mod, target, database=database if by_times else MemoryDatabase())
+    graphs = any(isinstance(function, Function) for function in mod.functions.values())
     return mod, MetaScheduleApplyDatabase(
         enable_warning=enable_warning,
         database=database,
@@ -395,4 +396,5 @@ def _to_be_applied(
         leave=() if choice is None else choice.by_rule,
         chosen=None if choice is None else dict(choice.records),
         adapt=adapt,
+        cold=passing_bytes(constant_bytes(mod), target) > 0 if graphs else None,
     )

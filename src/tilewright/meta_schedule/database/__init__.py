@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilewright.meta_schedule.database.base import DATABASES, Database, PyDatabase, is_url
+from tilewright.meta_schedule.database.filtered import Filtered, measured_alike
 from tilewright.meta_schedule.database.opening import open_place
 from tilewright.meta_schedule.database.record import MODULE_EQUALITIES, TuningRecord, Workload
 from tilewright.support.folder import classes_in, register_classes
@@ -15,5 +16,5 @@ create = Database.create
 __all__ = [
     "create",
     "DATABASES", "Database", "MODULE_EQUALITIES", "PyDatabase", "TuningRecord", "Workload",
-    "is_url", "open_place", *_FOUND,
+    "Filtered", "is_url", "measured_alike", "open_place", *_FOUND,
 ]  # fmt: skip

@@ -33,7 +33,7 @@ from tilewright.support.errors import MissingExtraError, TilewrightError, TuneEr
 from tilewright.target import Target
 
 logger = logging.getLogger("tilewright.meta_schedule.database")
-FORMAT = 1
+FORMAT = 2
 _PATIENCE = 60.0  # seconds to wait for other writers
 _LOCK = 0x7111_E3A1  # PostgreSQL's locks are numbers: this one is for making and migrating tables
 _PAGE = 16  # programs whose rows are in memory at once
@@ -64,7 +64,17 @@ _SCHEMA = (
     "CREATE TABLE tilewright_graphs (graph TEXT NOT NULL, target TEXT NOT NULL,"
     " line TEXT NOT NULL, PRIMARY KEY (graph, target))",
 )
-MIGRATIONS: tuple[tuple[str, ...], ...] = ()
+_COLD = """replace(line, '"caches":"cold"', '') <> line"""
+# Thrice, as an integer of that size is exact in any SQL.
+_RANK = "/ 1073741824.0 / 1073741824.0 / 1073741824.0", "* 1073741824.0" * 3
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    # Records that were measured with cold caches come first (``TuningRecord.rank``).
+    tuple(
+        f"UPDATE tilewright_records SET seconds = seconds {scale}"
+        f" WHERE seconds {sign} 0 AND {_COLD}"
+        for scale, sign in zip(_RANK, "><")
+    ),
+)
 """Statements that make tables of format 1, 2, … those of the next format."""
 
 _RANKED = "SELECT number, workload, target, verified, seconds, valid, beat, digest"

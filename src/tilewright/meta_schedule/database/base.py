@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import groupby
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from tilewright.ir import IRModule, structural_equal, structural_hash
@@ -159,22 +160,33 @@ class Database:
         return None if found is None else found.schedule
 
     def query_replayed(
-        self, mod: IRModule | PrimFunc, target: Target | None = None, digest: str | None = None
+        self,
+        mod: IRModule | PrimFunc,
+        target: Target | None = None,
+        digest: str | None = None,
+        *,
+        cold: bool | None = None,
     ) -> Replayed | None:
         """Return the best record that replays on a module, and its schedule, or ``None``.
 
         A record of a module that counts as equal but is another program (``"anchor-block"``) is
         adapted to this one. With a ``digest``, the record that has it comes first; if it is gone, a
-        warning says so.
+        warning says so. If it is known whether the module will find ``cold`` caches, records that
+        were measured so come before others.
         """
-        return next(self.each_replayed(mod, target, digest), None)
+        return next(self.each_replayed(mod, target, digest, cold=cold), None)
 
     def each_replayed(
-        self, mod: IRModule | PrimFunc, target: Target | None = None, digest: str | None = None
+        self,
+        mod: IRModule | PrimFunc,
+        target: Target | None = None,
+        digest: str | None = None,
+        *,
+        cold: bool | None = None,
     ) -> Iterator[Replayed]:
         """Yield what ``query_replayed`` returns the first of, best first."""
         mod = normalized(mod)
-        for record in self._digest_first(mod, target, digest):
+        for record in self._digest_first(mod, target, digest, cold):
             try:
                 own = record.workload.mod
                 if own is mod or structural_equal(own, mod, ignore_ndarray=True):
@@ -190,11 +202,11 @@ class Database:
                 )
 
     def _digest_first(
-        self, mod: IRModule, target: Target | None, digest: str | None
+        self, mod: IRModule, target: Target | None, digest: str | None, cold: bool | None
     ) -> Iterator[TuningRecord]:
         """The records of a module: the one with the digest, then the others, best first."""
         if digest is None:
-            yield from self._best_first(mod, target)
+            yield from _measured_so_first(self._best_first(mod, target), target, cold)
             return
         found = next((x for x in self._best_first(mod, target) if x.digest == digest), None)
         if found is None:
@@ -206,7 +218,8 @@ class Database:
             )
         else:
             yield found
-        yield from (x for x in self._best_first(mod, target) if x is not found)
+        others = (x for x in self._best_first(mod, target) if x is not found)
+        yield from _measured_so_first(others, target, cold)
 
     def _best_first(self, mod: IRModule, target: Target | None) -> Iterator[TuningRecord]:
         """The records of a module, best first."""
@@ -317,6 +330,26 @@ PyDatabase = Database
 
 DATABASES: Registry[Callable[..., Database]] = Registry("database", TuneError)
 """Databases by name."""
+
+
+def _measured_so_first(
+    records: Iterator[TuningRecord], target: Target | None, cold: bool | None
+) -> Iterator[TuningRecord]:
+    """Yield those measured with cold caches, or with warm ones, before others of their kind.
+
+    Whether they were checked, and for this target, counts more.
+    """
+    if cold is None:
+        yield from records
+        return
+    for _, same in groupby(records, key=lambda item: (item.verified, item.target == target)):
+        others = []
+        for record in same:
+            if record.cold == cold:
+                yield record
+            else:
+                others.append(record)
+        yield from others
 
 
 def is_url(place: object) -> bool:

@@ -39,7 +39,7 @@ from tilewright.support.errors import TilewrightError
 from tilewright.support.settings import setting
 from tilewright.target import Target
 
-FORMAT = f"3, lines of format {schema.FORMAT}"
+FORMAT = f"4, lines of format {schema.FORMAT}"
 _NAMES_ANOTHER = bytes.fromhex("d9d505f920a163d7")  # SQLite's mark of a journal of several files
 _ENDS = 4096  # bytes at each end of what is covered that the checksum reads
 _MOST_LINES = 4096  # of workloads in memory

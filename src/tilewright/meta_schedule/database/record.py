@@ -90,6 +90,9 @@ def equality(name: str) -> Equality:
     return found
 
 
+# A power of two, so that nothing is rounded: the longest cold time comes before any warm one.
+COLD_FIRST = 2.0**-90
+
 _OF_SURROUNDINGS = {CONSTANT_BYTES, GLOBAL_SYMBOL, OP_PATTERN}
 
 
@@ -239,10 +242,27 @@ class TuningRecord:
         return tuple(x for x in said if type(x) is int) if isinstance(said, list) else ()
 
     @property
+    def cold(self) -> bool:
+        """Whether it was measured with cold caches, as functions of graphs are."""
+        timing = self.provenance.get("timing")
+        return isinstance(timing, Mapping) and timing.get("caches") == "cold"
+
+    @property
     def rank(self) -> float:
-        """What is ordered by: ``counted_seconds``; less than zero if it served several sizes."""
+        """What is ordered by: ``counted_seconds``; less than zero if it served several sizes.
+
+        Times with cold caches don't compare with those with warm ones: what fetches its constants
+        ahead loses in the one and wins in the other. Since most records serve functions of graphs,
+        those that were measured cold come first, unless a race of both says otherwise. Who knows
+        where a function will find its constants gets what was measured so first
+        (``Database.each_replayed``).
+        """
         seconds = self.counted_seconds
-        return -1.0 / seconds if self.sizes and 0.0 < seconds < math.inf else seconds
+        served = self.sizes and 0.0 < seconds < math.inf
+        rank = -1.0 / seconds if served else seconds
+        if not self.cold:
+            return rank
+        return rank / COLD_FIRST if served else rank * COLD_FIRST
 
     @property
     def verified(self) -> bool:

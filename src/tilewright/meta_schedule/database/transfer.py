@@ -121,8 +121,8 @@ class Difference:
 
     @property
     def ratio(self) -> float | None:
-        """Seconds of the first by those of the second."""
-        if self.first is None or self.second is None:
+        """Seconds of the first by those of the second, if both were measured the same way."""
+        if self.first is None or self.second is None or self.first.cold != self.second.cold:
             return None
         return self.first.counted_seconds / self.second.counted_seconds
 

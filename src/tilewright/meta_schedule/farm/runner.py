@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -33,6 +34,8 @@ from tilewright.meta_schedule.runner import (
     Runner,
     RunnerInput,
     RunnerResult,
+    is_usual,
+    passing_bytes,
 )
 from tilewright.support.errors import TuneError
 from tilewright.target import Target
@@ -53,7 +56,7 @@ class DeviceRunner(Runner):
 
     A candidate whose device is lost is measured on another; one that two devices are lost with has
     the reason ``"crash"``. Only devices with the same native target are used, so their times can be
-    compared; a race happens on one of them.
+    compared; a race happens on one of them. ``evaluator_config`` is how they measure.
     """
 
     def __init__(
@@ -64,13 +67,16 @@ class DeviceRunner(Runner):
         timeout_sec: float = 30.0,
         reference_timeout_sec: float = 300.0,
         patience: float = 60.0,
+        evaluator_config: EvaluatorConfig = TUNING,
     ) -> None:
         if timeout_sec <= 0 or reference_timeout_sec <= 0:
             raise TuneError("a runner needs positive timeouts")
         self.timeout_sec = timeout_sec
         self.reference_timeout_sec = reference_timeout_sec
         self.any_threads = False
-        self._target: str | None = None
+        self.evaluator_config = evaluator_config
+        self._constant_bytes = 0
+        self._targets: list[str] = []  # that of the devices, once there is one
         self._sent: dict[str, set[str]] = {}
         self._crew: Crew[Measurement] = Crew(hands, what, patience=patience, fits=self._fits)
 
@@ -80,8 +86,25 @@ class DeviceRunner(Runner):
         Raises ``TuneError`` if none comes.
         """
         self._crew.ready()
-        assert self._target is not None
-        return Target(self._target)
+        return Target(self._targets[0])
+
+    def in_graph(self, constant_bytes: int) -> DeviceRunner:
+        """Return one on the same devices, for functions of a graph with so many bytes of constants.
+
+        Each device knows how large its caches are.
+        """
+        if not is_usual(self.evaluator_config):
+            return self
+        made = copy.copy(self)
+        made._constant_bytes = constant_bytes
+        return made
+
+    @property
+    def cold(self) -> bool:
+        """Whether candidates find cold caches."""
+        if self.evaluator_config.flush_cache_bytes:
+            return True
+        return self._constant_bytes > 0 and passing_bytes(self._constant_bytes, self.target()) > 0
 
     def prepare(self, reference: Reference) -> None:
         """Have idle devices run a task's unscheduled program, while candidates are made."""
@@ -153,7 +176,8 @@ class DeviceRunner(Runner):
             Bare(item.module.with_sources({}), item.best_seconds, item.packed, item.varies)
             for item in inputs
         )
-        return Measurement(bare, tuple(item.reference.key for item in inputs), tuple(new), rounds)
+        keys = tuple(item.reference.key for item in inputs)
+        return Measurement(bare, keys, tuple(new), rounds, self._constant_bytes)
 
     def _results(self, found: object, count: int) -> list[RunnerResult]:
         if isinstance(found, GivenUp):
@@ -168,11 +192,11 @@ class DeviceRunner(Runner):
         assert isinstance(about, About)
         if (why := check_version(about)) is not None:
             return why
-        if self._target is None:
-            self._target = about.target
-        if about.target != self._target:
+        if not self._targets:
+            self._targets.append(about.target)
+        if about.target != self._targets[0]:
             return (
-                f"{about.host} is {about.target!r}, other devices are {self._target!r}: their "
+                f"{about.host} is {about.target!r}, other devices are {self._targets[0]!r}: their "
                 "times can't be compared; give them another label"
             )
         return None
@@ -222,13 +246,15 @@ class RayRunner(DeviceRunner):
             timeout_sec=timeout_sec,
             reference_timeout_sec=reference_timeout_sec,
             patience=patience,
+            evaluator_config=evaluator_config or TUNING,
         )
         self.any_threads = num_threads is not None
-        self._how = (self.label, evaluator_config or TUNING, timeout_sec, num_threads)
+        self._how = (self.label, self.evaluator_config, timeout_sec, num_threads)
 
     def settings(self) -> str:
         """Return what devices measure, and how."""
-        return f"{type(self).__name__}{self._how}"
+        constants = f", {self._constant_bytes} bytes of constants" if self._constant_bytes else ""
+        return f"{type(self).__name__}{self._how}{constants}"
 
 
 RPCRunner = RayRunner

@@ -69,13 +69,15 @@ class Measurement:
     """Candidates to measure, one at a time or (``rounds``) against each other.
 
     ``references`` are those that the device hasn't been sent yet; ``keys`` say which is whose.
-    Without candidates the device prepares for them.
+    Without candidates the device prepares for them. They are functions of a graph with so many
+    ``constant_bytes``, if any.
     """
 
     inputs: tuple[Bare, ...]
     keys: tuple[str, ...]
     references: tuple[Reference, ...] = ()
     rounds: int = 0
+    constant_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -128,12 +130,13 @@ class DeviceWorker:
         if count > 1:
             os.sched_setaffinity(0, share_of_cores(self._slot, count))
         os.environ[_MARK] = f"{label}-{self._slot}"
-        self._runner = LocalRunner(
+        self._alone = self._runner = LocalRunner(
             timeout_sec,
             evaluator_config,
             reference_timeout_sec=reference_timeout_sec,
             num_threads=num_threads,
         )
+        self._constant_bytes = 0
         self._references: dict[str, Reference] = {}
 
     def about(self) -> About:
@@ -143,6 +146,10 @@ class DeviceWorker:
 
     def work(self, message: Measurement) -> list[RunnerResult] | NoReference:
         """Measure candidates."""
+        if message.constant_bytes != self._constant_bytes:
+            self._runner.close()
+            self._constant_bytes = message.constant_bytes
+            self._runner = self._alone.in_graph(message.constant_bytes)
         for reference in message.references:
             self._references[reference.key] = reference
             if not message.inputs:

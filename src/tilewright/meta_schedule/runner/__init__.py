@@ -16,6 +16,8 @@ from tilewright.meta_schedule.runner.base import (
     RunnerFuture,
     RunnerInput,
     RunnerResult,
+    is_usual,
+    passing_bytes,
 )
 from tilewright.meta_schedule.runner.local import LocalRunner
 
@@ -39,4 +41,6 @@ __all__ = [
     "RunnerFuture",
     "RunnerInput",
     "RunnerResult",
+    "is_usual",
+    "passing_bytes",
 ]

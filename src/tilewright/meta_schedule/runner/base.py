@@ -28,6 +28,16 @@ _COLD_CALLS = 7
 CONFIDENCE = 0.95
 
 
+def passing_bytes(constant_bytes: int, target: Target) -> int:
+    """Return how many bytes pass by between two calls of a function of a graph.
+
+    These are as many as its constants have, and as many of what is computed: at most twice the last
+    cache. None, if a core's own caches hold that.
+    """
+    passing = 2 * min(constant_bytes, target.l3_bytes)
+    return passing if passing > target.l2_bytes else 0
+
+
 @dataclass(frozen=True)
 class EvaluatorConfig:
     """How a candidate is timed.
@@ -75,8 +85,8 @@ class EvaluatorConfig:
         of them are timed. What a core's own caches hold isn't far: many calls in a row tell more
         about functions of small graphs.
         """
-        flushed = 2 * min(constant_bytes, Target("native").l3_bytes)
-        if self.flush_cache_bytes or flushed <= Target("native").l2_bytes:
+        flushed = passing_bytes(constant_bytes, Target("native"))
+        if self.flush_cache_bytes or not flushed:
             return self
         return replace(
             self, number=1, repeat=_COLD_CALLS, flush_cache_bytes=flushed, cold_constants=True
@@ -85,6 +95,11 @@ class EvaluatorConfig:
 
 TUNING = EvaluatorConfig(number=1, repeat=3, min_repeat_ms=5.0)
 """How candidates are timed unless somebody says otherwise: many, each for a short time."""
+
+
+def is_usual(config: EvaluatorConfig) -> bool:
+    """Whether nobody has said how candidates are timed; that they aren't checked may be said."""
+    return config == replace(TUNING, verify=config.verify)
 
 
 @dataclass(frozen=True, eq=False)
@@ -321,6 +336,19 @@ class Runner:
         Subclasses add their options to the name.
         """
         return type(self).__name__
+
+    def in_graph(self, constant_bytes: int) -> Runner:
+        """Return a runner for functions of a graph with so many bytes of constants.
+
+        It is this one unless a kind of runner can measure them as the graph would find them, and
+        nobody has said how it is to measure.
+        """
+        return self
+
+    @property
+    def cold(self) -> bool:
+        """Whether candidates find cold caches, as far as it is known here."""
+        return False
 
     def prepare(self, reference: Reference) -> None:
         """Begin, without waiting, what has to be done before candidates of a task can be run."""

@@ -33,6 +33,7 @@ from tilewright.meta_schedule.runner.base import (
     Runner,
     RunnerInput,
     RunnerResult,
+    is_usual,
 )
 from tilewright.support.errors import TuneError
 from tilewright.support.limits import physical_memory
@@ -102,7 +103,7 @@ class LocalRunner(Runner):
         It is this one if somebody said how candidates are timed, or a class of one's own.
         """
         config = self.evaluator_config
-        if type(self) is not LocalRunner or config != replace(TUNING, verify=config.verify):
+        if type(self) is not LocalRunner or not is_usual(config):
             return self
         return LocalRunner(
             self.timeout_sec,
@@ -113,6 +114,11 @@ class LocalRunner(Runner):
             memory_bytes=self.memory_bytes,
             candidates_per_worker=self.candidates_per_worker,
         )
+
+    @property
+    def cold(self) -> bool:
+        """Whether candidates find cold caches."""
+        return self.evaluator_config.flush_cache_bytes > 0
 
     def settings(self) -> str:
         """Return how it checks and measures."""

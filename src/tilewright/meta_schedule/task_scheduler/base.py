@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 
 from tilewright.meta_schedule.builder import Builder, BuilderInput, BuilderResult
 from tilewright.meta_schedule.cost_model import CostModel
-from tilewright.meta_schedule.database import Database
+from tilewright.meta_schedule.database import Database, measured_alike
 from tilewright.meta_schedule.measure_callback import Batch, MeasureCallback, Trial
 from tilewright.meta_schedule.measure_callback.base import defines_apply
 from tilewright.meta_schedule.measure_candidate import MeasureCandidate
@@ -169,6 +169,7 @@ class TaskScheduler:
         if self._start_from is not None:
             for context in tasks:
                 context.find_similar(self._start_from)
+            self._start_from = measured_alike(self._start_from, session.runner.cold)
         left = session.max_trials_global
         session.progress.until = session.until
         with session.progress.running(self.tasks, left), few_collections():

@@ -215,12 +215,16 @@ def _is_operator(call: RelaxCall) -> bool:
 
 
 class MeasuredTimes:
-    """Times of operators in seconds, from the records of a database where it has any."""
+    """Times of operators in seconds, from the records of a database where it has any.
+
+    They are compared, so all were measured with cold caches, or all with warm ones, as the first.
+    """
 
     def __init__(self, target: Target, database: Database | None = None) -> None:
         self.database = Database.current() if database is None else database
         self.target = target
         self._known: dict[tuple[object, ...], float | None] = {}
+        self._cold: bool | None = None
 
     def of(self, call: RelaxCall, tile: int | None = None) -> float | None:
         """Return the time of an operator; with ``tile`` that of a Winograd convolution."""
@@ -245,7 +249,9 @@ class MeasuredTimes:
         record = self.database.query_tuning_record(task, self.target)
         if record is None or not math.isfinite(record.best_seconds):
             return None
-        return record.best_seconds
+        if self._cold is None:
+            self._cold = record.cold
+        return record.best_seconds if record.cold == self._cold else None
 
     def best(self, call: RelaxCall, tiles: Sequence[int]) -> tuple[float, int | None] | None:
         """Return the shortest time of a convolution in its layout, and its Winograd tile, if any.
