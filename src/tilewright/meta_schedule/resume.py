@@ -247,12 +247,14 @@ class Whole:
     """A run of several searches: each ``tune_tasks`` that is told of it is a part, by number.
 
     ``seconds`` is how long it took before it ended early, ``alternatives`` how many trials went to
-    ways to compute convolutions. Whoever comes to its end says so by ``finished``.
+    ways to compute convolutions, ``attempts`` are its beginnings and what it ran in the graph.
+    Whoever comes to its end says so by ``finished``.
     """
 
     def __init__(self, folder: Path | None = None, run: str = "") -> None:
         self._folder, self.run = folder, run
         self.seconds, self.alternatives, self.finished = 0.0, 0, False
+        self.attempts: list[Event] = []
         self._parts = 0
 
     def next_part(self) -> str | None:
@@ -304,6 +306,12 @@ def whole_run(work_dir: str | os.PathLike[str] | None, digest: str) -> Iterator[
             spent = (event["trials"] or 0 for event in events if event["kind"] == "alternatives")
             made.alternatives = sum(spent)
         made.log("begin", digest=digest)
+        kinds = ("begin", "trying", "tried")
+        made.attempts = [
+            event
+            for event in read_log(folder / RUNS).events
+            if event["run"] == made.run and event["kind"] in kinds
+        ]
         try:
             yield made
         finally:

@@ -77,6 +77,12 @@ def _numbers_by_name(value: object) -> dict[str, float] | None:
     return None if None in found.values() else {k: x for k, x in found.items() if x is not None}
 
 
+def _texts(value: object) -> list[str] | None:
+    if not isinstance(value, list) or len(value) > _MOST_ITEMS:
+        return None
+    return [found for item in value if (found := _text(item)) is not None]
+
+
 def _entries(value: object) -> list[Event] | None:
     if not isinstance(value, list) or len(value) > _MOST_ITEMS:
         return None
@@ -108,6 +114,9 @@ EVENTS: dict[str, dict[str, Reader]] = {
     # Beside the searches of a model: trials of ways to compute convolutions; and its end.
     "alternatives": {"trials": _count},
     "end": {"finished": _flag},
+    # Records are run in the graph, within this process; and nothing came of that.
+    "trying": {"records": _texts},
+    "tried": {},
     # A run ended, early unless it is ``finished``: seconds by phase.
     "run": {
         "phases": _numbers_by_name, "trials": _count, "tasks": _count, "finished": _flag,

@@ -16,6 +16,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
@@ -29,6 +30,7 @@ from tilewright.meta_schedule.database.graph_choice import GraphChoice
 from tilewright.meta_schedule.progress import Progress
 from tilewright.meta_schedule.task_scheduler.final_ranking import gain
 from tilewright.meta_schedule.times import clearly_faster
+from tilewright.relax.attempts import Attempts
 from tilewright.relax.executable import Executable, build
 from tilewright.relax.expr import Function
 from tilewright.relax.record_choice import (
@@ -172,10 +174,13 @@ class GraphRace:
         except TilewrightError:
             return None  # said when it is to be run
 
-    def run(self, database: Database, *, until: float = math.inf) -> GraphChoice | None:
+    def run(
+        self, database: Database, *, until: float = math.inf, attempts: Attempts | None = None
+    ) -> GraphChoice | None:
         """Measure the graph by rule and with the records of a database; return what wins.
 
         After ``until`` (``time.monotonic``) there are only as many rounds as it takes to tell.
+        ``attempts`` are told which records are run, and know which ones had better not be.
         ``None`` if there are no records, the graph can't be run with random inputs, or its calls
         have effects.
         """
@@ -184,7 +189,11 @@ class GraphRace:
             return None
         by_rule = self.by_rule
         bases = [base for base in map(self._base, self.ways) if base is not None]
-        named = [nominees(x.functions, database, self.target, self.most) for x in bases]
+        attempts = attempts or Attempts()
+        named = [
+            _harmless(x, nominees(x.functions, database, self.target, self.most), attempts)
+            for x in bases
+        ]
         everything = sorted({x for base, some in zip(bases, named) for x in _hashes(base, some)})
         if not everything and all(base is by_rule for base in bases):
             return None
@@ -194,13 +203,19 @@ class GraphRace:
             return None
         rules = replace(by_rule, choice=replace(by_rule.choice, by_rule=tuple(everything)))
         try:
-            ways = [_tuned(base, some, inputs, until) for base, some in zip(bases, named)]
+            named = [
+                _survivors(base, some, inputs, attempts) for base, some in zip(bases, named)
+            ]
+            ways = [
+                _tuned(base, some, inputs, until, attempts) for base, some in zip(bases, named)
+            ]
             ways = [way for way in ways if way.executable is not by_rule.executable]
-            agreeing = _that_agree(rules, ways, inputs)
+            with attempts.trying({Attempts.key(*x) for way in ways for x in way.choice.records}):
+                agreeing = _that_agree(rules, ways, inputs)
+                return _fastest([rules, *agreeing], inputs, self.progress, until)
         except TilewrightError as error:
             self._say_not_measured(str(error))
             return None
-        return _fastest([rules, *agreeing], inputs, self.progress, until)
 
     def _base(self, measured: bool) -> _Way | None:
         """The graph by rule, one of its ways; ``None`` if that is the other one."""
@@ -226,11 +241,60 @@ def _hashes(base: _Way, named: Iterable[str]) -> set[str]:
     return {workload_hash(base.functions[name]) for name in named}
 
 
+def _harmless(
+    base: _Way, named: Mapping[str, Sequence[Nominee]], attempts: Attempts
+) -> dict[str, list[Nominee]]:
+    """Leave out records that have ended the process."""
+    found = {}
+    for name, some in named.items():
+        workload = workload_hash(base.functions[name])
+        kept = [x for x in some if Attempts.key(workload, x.digest) not in attempts.deadly]
+        for item in some:
+            if item not in kept:
+                logger.warning(
+                    "the record %s of workload %s ended the process when it was run in the graph; "
+                    "it isn't used for it",
+                    item.digest[:12],
+                    workload[:12],
+                )
+        if kept:
+            found[name] = kept
+    return found
+
+
+def _survivors(
+    base: _Way,
+    named: Mapping[str, Sequence[Nominee]],
+    inputs: Mapping[str, Sequence[object]],
+    attempts: Attempts,
+) -> dict[str, list[Nominee]]:
+    """Run records one by one that may have ended the process, and leave out what can't be run."""
+    found = {}
+    for name, some in named.items():
+        workload = workload_hash(base.functions[name])
+        kept = []
+        for item in some:
+            key = Attempts.key(workload, item.digest)
+            if key in attempts.suspects:
+                try:
+                    with attempts.trying([key]):
+                        _turn(_with_records(base, named, {name: item}).executable, inputs)
+                except TilewrightError as error:
+                    logger.warning("record %s can't be run: %s", item.digest[:12], error)
+                    continue
+                attempts.suspects.discard(key)
+            kept.append(item)
+        if kept:
+            found[name] = kept
+    return found
+
+
 def _tuned(
     base: _Way,
     named: Mapping[str, Sequence[Nominee]],
     inputs: Mapping[str, Sequence[object]],
     until: float,
+    attempts: Attempts,
 ) -> _Way:
     """Give each function the record that is the fastest in its place, if it is faster than by rule.
 
@@ -244,6 +308,9 @@ def _tuned(
 
     workloads = {name: workload_hash(base.functions[name]) for name in named}
 
+    def trying(some: Mapping[str, Nominee]) -> AbstractContextManager[None]:
+        return attempts.trying({Attempts.key(workloads[n], x.digest) for n, x in some.items()})
+
     def gained(way: _Way) -> dict[str, float]:
         rounds = turns(_IN_PLACE, _FEW, until)
         return gains(base.executable, way.executable, inputs, rounds, workloads)
@@ -254,17 +321,19 @@ def _tuned(
     for place in range(max(map(len, named.values()), default=0)):
         # One at a time: each has constants of its own.
         some = {name: some[place] for name, some in named.items() if place < len(some)}
-        try:
-            way = built(some)
-        except TilewrightError as error:
-            logger.warning("records of a graph can't be built, they aren't used: %s", error)
-            found.append({})
-            continue
-        found.append(gained(way))
+        with trying(some):
+            try:
+                way = built(some)
+            except TilewrightError as error:
+                logger.warning("records of a graph can't be built, they aren't used: %s", error)
+                found.append({})
+                continue
+            found.append(gained(way))
     chosen = served_best(named, found)
-    tuned = built(chosen)
-    # The best of several may have been lucky, so they are looked at again.
-    again = gained(tuned) if chosen else {}
+    with trying(chosen):
+        tuned = built(chosen)
+        # The best of several may have been lucky, so they are looked at again.
+        again = gained(tuned) if chosen else {}
     kept = {name: item for name, item in chosen.items() if again.get(name, 0.0) >= 1.0}
     return tuned if len(kept) == len(chosen) else built(kept)
 

@@ -33,6 +33,7 @@ from tilewright.meta_schedule.tune import (
 )
 from tilewright.meta_schedule.tune_context import Space, TuneContext
 from tilewright.relax.analysis import has_operators
+from tilewright.relax.attempts import Attempts
 from tilewright.relax.conv_tuning import (
     Alternatives,
     AlternativesRace,
@@ -248,7 +249,7 @@ def tune_relax(
         if symbol is not None and not scheduler.interrupted:
             settle_sizes(contexts, symbol, values, opened, builder, runner, progress, until)
         if comparison is not None and not scheduler.interrupted:
-            _race_graphs(comparison, opened, end)
+            _race_graphs(comparison, opened, end, Attempts(whole))
         whole.finished = not scheduler.interrupted
     return opened
 
@@ -273,7 +274,7 @@ def settle_graph(
     """
     comparison = _graph_race(mod, target, database, symbols, progress)
     if comparison is not None:
-        _race_graphs(comparison, database, math.inf)
+        _race_graphs(comparison, database, math.inf, Attempts())
 
 
 def _graph_race(
@@ -296,8 +297,10 @@ def _graph_race(
     return GraphRace(mod, lower, resolved, symbols=symbols, progress=progress)
 
 
-def _race_graphs(comparison: GraphRace, database: Database, until: float) -> None:
-    choice = comparison.run(database, until=until)
+def _race_graphs(
+    comparison: GraphRace, database: Database, until: float, attempts: Attempts
+) -> None:
+    choice = comparison.run(database, until=until, attempts=attempts)
     if choice is not None:
         database.commit_graph_choice(choice)
 
