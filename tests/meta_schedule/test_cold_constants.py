@@ -11,15 +11,19 @@ import pytest
 from tests.relax.helpers import graph, random
 from tests.relax.helpers import tensor as sized
 from tilewright import relax
-from tilewright.ir import IRModule
+from tilewright.dlight import default_schedule
+from tilewright.ir import IRModule, structural_equal
 from tilewright.meta_schedule.database import MemoryDatabase
 from tilewright.meta_schedule.runner import EvaluatorConfig, LocalRunner, measuring, worker
 from tilewright.meta_schedule.runner.base import TUNING
 from tilewright.meta_schedule.runner.measuring import Stopwatch, cool
+from tilewright.meta_schedule.tune_context import TuneContext
 from tilewright.relax import op, tuning
 from tilewright.relax.tuning import tune_relax
 from tilewright.runtime import TimingResult, fetch, tensor
 from tilewright.target import Target
+from tilewright.tir.attrs import CONSTANT_BYTES, PREFETCH_DISTANCE
+from tilewright.tir.schedule import Schedule
 
 TARGET = Target("native").with_options(num_cores=1)
 # Constants of so many bytes don't stay in a core's own caches, with as many others.
@@ -154,3 +158,35 @@ def test_tuning_a_model_measures_so(
     (runner,) = given
     assert runner.evaluator_config.flush_cache_bytes == flushed
     assert runner.evaluator_config.cold_constants == constant
+
+
+def test_rules_schedule_a_task_as_in_its_graph() -> None:
+    """A product that fetches its weights ahead where those of a graph pass by meanwhile."""
+    lowered = tuning.to_tensor_functions(product(True), TARGET)
+    (task,) = (x for x in tuning.extract_tasks(lowered, TARGET) if "matmul" in x.task_name)
+    large = 4 * Target("native").l3_bytes
+    by_rule = default_schedule(TARGET)
+    made = {}
+    for size in (0, large):
+        context = TuneContext(task.mod, target=TARGET, constant_bytes=size)
+        sch = context.clone().rule_schedule()
+        assert sch is not None
+        made[size] = sch.mod.script()
+        func = task.mod["main"]
+        told = func.with_attr(CONSTANT_BYTES, size) if size else func
+        expected = by_rule(IRModule({"main": told}))["main"]
+        assert structural_equal(expected.body, sch.mod["main"].body)
+        assert context.hash == TuneContext(task.mod, target=TARGET).hash
+    assert PREFETCH_DISTANCE in made[large] and PREFETCH_DISTANCE not in made[0]
+    assert CONSTANT_BYTES not in task.mod.script()
+
+
+def test_what_a_rule_was_told_of_its_graph_makes_no_other_program() -> None:
+    lowered = tuning.to_tensor_functions(product(True), TARGET)
+    (task,) = (x for x in tuning.extract_tasks(lowered, TARGET) if "matmul" in x.task_name)
+    context = TuneContext(task.mod, target=TARGET, constant_bytes=4 * FAR)
+    assert context.rule_choices is not None
+    (first,) = context.rule_choices.candidates(1)
+    replayed = Schedule(task.mod)
+    first.sch.trace.apply_to_schedule(replayed)
+    assert not context.rule_choices.claim(replayed)

@@ -81,9 +81,12 @@ def test_a_log_that_others_wrote(tmp_path: Path) -> None:
 
 
 def test_whatever_a_block_ends_with_is_noted(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), whole_run(tmp_path, "run") as whole:
-        with Attempts(whole).trying(["a"]):
-            raise KeyboardInterrupt
+    with (
+        pytest.raises(KeyboardInterrupt),
+        whole_run(tmp_path, "run") as whole,
+        Attempts(whole).trying(["a"]),
+    ):
+        raise KeyboardInterrupt
     with whole_run(tmp_path, "run") as whole:
         known = Attempts(whole)
     assert not known.deadly and not known.suspects

@@ -100,12 +100,14 @@ def contexts_of(
     seed: int = 0,
     symbols: Symbols | None = None,
     special_space: Mapping[str, Space] | None = None,
+    constant_bytes: int = 0,
 ) -> tuple[list[TuneContext], list[float]]:
     """Return tuning contexts and weights of extracted tasks.
 
     Each task has its own copy of ``space`` and ``strategy``; ``special_space`` has other spaces
     for tasks of these names. ``symbols`` are the sizes, by name, that functions with symbolic ones
-    are measured at; a function has a context for each of several values.
+    are measured at; a function has a context for each of several values. ``constant_bytes`` are
+    those of the graph that the tasks are of.
 
     Raises ``TuneError`` if ``special_space`` names no task.
     """
@@ -124,6 +126,7 @@ def contexts_of(
                     task_name=task.task_name + at,
                     rand_state=seed + len(contexts),
                     symbols=sizes,
+                    constant_bytes=constant_bytes,
                 )
             )
             weights.append(task.weight / len(values))

@@ -89,6 +89,10 @@ class Remembered:
         self._left.clear()  # the end of what the run did, or something else is done this time
         return None
 
+    def knows(self, task: TuneContext) -> bool:
+        """Whether a task had a batch."""
+        return bool(self.batches.get(file_name(task)))
+
     @property
     def goes_on(self) -> bool:
         """Whether there is a batch that is done again."""

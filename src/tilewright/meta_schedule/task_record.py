@@ -44,6 +44,8 @@ class TaskRecord:
     finished: bool = False
     ended: str = ""
     spent_seconds: float = 0.0
+    first_seconds: float = 0.0
+    """How long it took until the first trial's result was there."""
     reference: Reference | None = None
     error: str | None = None
     prepared: bool = False

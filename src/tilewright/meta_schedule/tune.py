@@ -197,7 +197,8 @@ def tune_tasks(
     scheduler = TaskScheduler.create(task_scheduler)
     weights = [1.0] * len(tasks) if task_weights is None else task_weights
     profiler = Profiler.current() or Profiler()
-    session = replace(session, database=opened)
+    seconds = math.inf if time_budget is None else float(time_budget)
+    session = replace(session, database=opened, seconds=seconds)
     logged = _logged(work_dir, tasks, weights, session, scheduler, profiler, part_of)
     with log_file(work_dir), logged as begun, profiler:
         if model is not None and kept is not None and kept.exists():

@@ -21,6 +21,7 @@ from tilewright.support.registry import near_matches
 from tilewright.target import Target
 from tilewright.target.host import core_count, physical_core_count
 from tilewright.tir import PrimFunc
+from tilewright.tir.attrs import CONSTANT_BYTES, LAYOUT_FREE
 from tilewright.tir.schedule import Schedule
 
 _logger = logging.getLogger("tilewright.meta_schedule")
@@ -55,7 +56,8 @@ class TuneContext(Task):
     candidates, as long as measured times rank them alike. A search may use ``num_threads``
     (``"physical"`` and ``"logical"`` are the machine's cores); those here take one, for arrays.
     ``logger`` gets what the context has to say. ``start_from_rules`` measures the rule-based
-    schedule first, and its neighbours.
+    schedule first, and its neighbours. ``constant_bytes`` are those of the graph that calls the
+    function, if it reads any of them: rules schedule it as they would there.
 
     To tune without a task scheduler: ``pre_tuning``, then by turns ``generate_measure_candidates``
     and ``notify_runner_results``, at last ``post_tuning``.
@@ -74,6 +76,7 @@ class TuneContext(Task):
         logger: logging.Logger | None = None,
         start_from_rules: bool = True,
         symbols: Mapping[str, int] | None = None,
+        constant_bytes: int = 0,
     ) -> None:
         target = target or Target.current()
         if mod is None or target is None:
@@ -91,6 +94,7 @@ class TuneContext(Task):
         self.search_strategy = SearchStrategy.create(search_strategy or "evolutionary")
         self.space_generator._initialize_with_tune_context(self)
         self.symbols = symbols
+        self.constant_bytes = constant_bytes
         self.start_from_rules = start_from_rules
         self.num_trials_per_iter = 0
         self.max_lag = math.inf
@@ -100,6 +104,8 @@ class TuneContext(Task):
         """What the rules could make of the task; ``None`` without ``start_from_rules``."""
         if start_from_rules and self.target.kind == "llvm":
             func: PrimFunc = self.mod["main"]
+            if constant_bytes and func.attrs.get(LAYOUT_FREE):
+                func = func.with_attr(CONSTANT_BYTES, constant_bytes)
             self.rule_choices = RuleChoices(
                 func, self.args_info, dlight.kernels_and_rules(self.target), self.target, task_name
             )
@@ -259,6 +265,7 @@ class TuneContext(Task):
             logger=self.logger,
             start_from_rules=self.start_from_rules,
             symbols=self.symbols,
+            constant_bytes=self.constant_bytes,
         )
 
     def __repr__(self) -> str:

@@ -21,7 +21,8 @@ class TuningSession:
     """The resources with which a task scheduler spends ``max_trials_global`` measurements.
 
     Without a ``database`` nothing is kept, without a ``cost_model`` nothing is learned. Everything
-    ends at about the time ``until``, by ``time.monotonic``, the comparison of the best included. A
+    ends at about the time ``until``, by ``time.monotonic``, the comparison of the best included;
+    ``seconds`` are those that the run was given when it began first. A
     task ends when its next batch is expected to gain less than ``min_improvement`` (relative). A
     search goes on only while its best is at most ``max_lag`` times as slow as what the rules make.
     What is ``remembered`` of a run that ended early isn't measured again, nor passed to
@@ -41,6 +42,7 @@ class TuningSession:
     min_improvement: float = 0.0
     max_lag: float = math.inf
     remembered: Remembered | None = None
+    seconds: float = math.inf
 
     def __post_init__(self) -> None:
         negative = self.max_trials_global < 0 or self.max_trials_per_task < 0

@@ -28,6 +28,7 @@ from tilewright.meta_schedule.runner import (
     RunnerResult,
 )
 from tilewright.meta_schedule.task_scheduler.base import make_reference
+from tilewright.meta_schedule.time_limit import OutOfTimeError
 from tilewright.meta_schedule.tune_context import TuneContext
 from tilewright.relax.expr import Constant, Function, RelaxCall
 from tilewright.relax.pipeline import simplify
@@ -173,6 +174,8 @@ class AlternativesRace:
                     left -= len(missing)
                     self.measure(item, missing)
                     spend(len(missing))
+        except OutOfTimeError:
+            self.progress.message("there was no time to measure all ways of convolutions")
         finally:
             self.runner.close()
             self.builder.close()
@@ -239,6 +242,8 @@ class AlternativesRace:
             return None
         try:
             reference = make_reference(context, self.builder)
+        except OutOfTimeError:
+            raise
         except TuneError as error:
             logger.warning("%s: %s", context.task_name, error)
             return None

@@ -54,7 +54,7 @@ _IN_PLACE, _ROUNDS, _TURN_SECONDS = 8, 24, 0.03
 # How many turns there are however little time is left: as many as can tell which is faster.
 _FEW = 5
 # How many records of a function are measured in place, and which share of a budget of time that may
-# take.
+# take, and turns of whole graphs as much.
 _BEST, _SHARE = 4, 0.15
 # What a race costs: builds of each way, in those of the graph by rule (most kernels are known by
 # then), and a call in which each kernel is timed, in calls.
@@ -124,7 +124,8 @@ class GraphRace:
         """Estimate how long ``run`` takes, by building the graph by rule, and running it.
 
         ``measured_ways``: algorithms of convolutions may be others by measured times. If a share of
-        the ``budget`` isn't enough for several records of each function, fewer are measured.
+        the ``budget`` isn't enough for several records of each function, fewer are measured, and
+        graphs have fewer turns.
         """
         executable = self.by_rule.executable
         inputs = _inputs(executable, self.symbols)
@@ -137,9 +138,11 @@ class GraphRace:
         ways = 2 if measured_ways else 1
         # A record of each function: a graph that is built, and run in turns with the one by rule.
         another = ways * (_BUILDS * self._build_seconds + 2 * _IN_PLACE * _PROFILED * call)
-        least = 2 * another + (1 + ways) * _ROUNDS * 2 * max(_TURN_SECONDS, call)
-        self.most = max(1, min(_BEST, 1 + int((_SHARE * budget - least) / another)))
-        return least + (self.most - 1) * another
+        self.most = max(1, min(_BEST, int(_SHARE * budget / another) - 1))
+        # Two graphs in turns, before the search and in the end: as often as a share allows.
+        each = ways * 2 * (max(_TURN_SECONDS, call) + call)
+        rounds = max(_FEW * each, min(_ROUNDS * each, _SHARE * budget))
+        return (1 + self.most) * another + rounds
 
     def _has_no_effects(self) -> bool:
         return all(f.is_pure for f in self.mod.functions.values() if isinstance(f, Function))
@@ -203,12 +206,8 @@ class GraphRace:
             return None
         rules = replace(by_rule, choice=replace(by_rule.choice, by_rule=tuple(everything)))
         try:
-            named = [
-                _survivors(base, some, inputs, attempts) for base, some in zip(bases, named)
-            ]
-            ways = [
-                _tuned(base, some, inputs, until, attempts) for base, some in zip(bases, named)
-            ]
+            named = [_survivors(base, some, inputs, attempts) for base, some in zip(bases, named)]
+            ways = [_tuned(base, some, inputs, until, attempts) for base, some in zip(bases, named)]
             ways = [way for way in ways if way.executable is not by_rule.executable]
             with attempts.trying({Attempts.key(*x) for way in ways for x in way.choice.records}):
                 agreeing = _that_agree(rules, ways, inputs)

@@ -22,6 +22,7 @@ from tilewright.meta_schedule.search_strategy import SearchStrategy
 from tilewright.meta_schedule.size_family import SHARE, settle_sizes
 from tilewright.meta_schedule.sizes import Symbols, spread
 from tilewright.meta_schedule.task_scheduler import TaskScheduler
+from tilewright.meta_schedule.time_limit import ending
 from tilewright.meta_schedule.tune import (
     POST_OPTIMIZATION,
     builder_and_runner,
@@ -74,16 +75,13 @@ def to_tensor_functions(
     return mod
 
 
-def _timing_as_in_graph(
-    runner: Runner, mod: IRModule, target: Target, comparison: GraphRace | None
-) -> Runner:
-    """A runner whose candidates find constants in as far caches as in the graph."""
+def _constant_bytes(mod: IRModule, target: Target, comparison: GraphRace | None) -> int:
+    """How many bytes pass by a CPU's caches between two calls of a function; see ``in_graph``."""
     if target.kind != "llvm":
-        return runner
+        return 0
     if comparison is not None:
-        return runner.in_graph(constant_bytes(comparison.by_rule.functions))
-    lowered = to_tensor_functions(mod, target, database=MemoryDatabase())
-    return runner.in_graph(constant_bytes(lowered))
+        return constant_bytes(comparison.by_rule.functions)
+    return constant_bytes(to_tensor_functions(mod, target, database=MemoryDatabase()))
 
 
 def _bound(mod: IRModule, params: Mapping[str, object]) -> IRModule:
@@ -180,7 +178,8 @@ def tune_relax(
     scheduler, progress = TaskScheduler.create(task_scheduler), options.get("progress")
     symbol, values = spread(symbols)
     comparison = _graph_race(mod, target, opened, values[-1], progress) if race else None
-    runner = _timing_as_in_graph(runner, mod, Target(target), comparison)
+    constants = _constant_bytes(mod, Target(target), comparison)
+    runner = runner.in_graph(constants)
     settings = {**options, "strategy": strategy, "space": space, "scheduler": scheduler}
     settings.pop("progress", None)
     digest = run_digest(
@@ -188,10 +187,11 @@ def tune_relax(
         sorted(special_space or ()), runner.settings(),
         *(f"{key}={_name(value)}" for key, value in sorted(settings.items())),
     )  # fmt: skip
+    convolutions = alternatives_to_measure(mod, target, opened, op_names) if most else []
     until = end
     if comparison is not None and math.isfinite(end):
         budget = end - time.monotonic()
-        until -= comparison.seconds(budget, measured_ways=most > 0)
+        until -= comparison.seconds(budget, measured_ways=bool(convolutions))
 
     def part(share: float) -> float:
         """When a share of the remaining time is over."""
@@ -201,12 +201,13 @@ def tune_relax(
     with whole_run(work_dir, digest) as whole:
         end, until = end - whole.seconds, until - whole.seconds
         ways = AlternativesRace(Target(target), opened, builder, runner, progress or Progress())
-        measured_now = ways.run(
-            alternatives_to_measure(mod, target, opened, op_names),
-            max(0, most - whole.alternatives),
-            part(alternatives),
-            whole.spend,
-        )
+        with ending(until, builder, runner):
+            measured_now = ways.run(
+                convolutions,
+                max(0, most - whole.alternatives),
+                part(alternatives),
+                whole.spend,
+            )
         by_times = True
         if comparison is not None:
             known = None if measured_now else opened.graph_choice(comparison.graph, Target(target))
@@ -222,6 +223,7 @@ def tune_relax(
                 seed=seed,
                 symbols=symbols,
                 special_space=special_space,
+                constant_bytes=constants,
             )
             tune_tasks(
                 contexts,

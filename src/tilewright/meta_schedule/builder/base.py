@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from tilewright.ir import IRModule
+from tilewright.meta_schedule.time_limit import TimeLimited
 from tilewright.runtime import LibraryModule, Module, load_module
 from tilewright.support.errors import TilewrightError, TuneError
 from tilewright.support.registry import Registry
@@ -57,7 +58,7 @@ class BuilderResult:
             return replace(self, error_msg=error.message, reason="build")
 
 
-class Builder:
+class Builder(TimeLimited):
     """Base of all builders; ``BUILDERS`` has those that can be asked for by name."""
 
     BuilderType: ClassVar[Any]  # a union, for annotations

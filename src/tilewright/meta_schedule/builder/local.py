@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import gc
+import math
 import os
 import pickle
 import select
@@ -231,7 +232,8 @@ class _Builds:
         """Return a result when it is there; ``None`` if nobody is left who could give it."""
         self.advance(count, 1)  # whoever has waited for room in a pipe goes on
         while self.results[number] is None and self._may_come(number):
-            self.poll(_WAIT)
+            self.builder.check_time()
+            self.poll(math.ceil(min(_WAIT, 1e3 * self.builder.seconds_left)))
             self.advance(count, 1)
         return self.results[number]
 

@@ -93,8 +93,9 @@ class MeasuredModel(CostModel, Generic[Fitted]):
 
     @property
     def trained(self) -> bool:
-        """Whether there are corrections from measurements."""
-        return self._current() is not None
+        """Whether there are corrections from measurements, or will be once they are asked for."""
+        count = sum(map(len, self._times.values()))
+        return self._fitted is not None or (self._stale and count >= self.min_data)
 
     def knows(self, task: str) -> bool:
         """Whether it has learned from candidates of a task."""

@@ -5,6 +5,8 @@ from tilewright.meta_schedule.database.base import DATABASES as DATABASES
 from tilewright.meta_schedule.database.base import Database as Database
 from tilewright.meta_schedule.database.base import PyDatabase as PyDatabase
 from tilewright.meta_schedule.database.base import is_url as is_url
+from tilewright.meta_schedule.database.filtered import Filtered as Filtered
+from tilewright.meta_schedule.database.filtered import measured_alike as measured_alike
 from tilewright.meta_schedule.database.json_file import JSONDatabase as JSONDatabase
 from tilewright.meta_schedule.database.memory import MemoryDatabase as MemoryDatabase
 from tilewright.meta_schedule.database.opening import open_place as open_place

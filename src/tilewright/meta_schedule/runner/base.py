@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal
 from tilewright.meta_schedule.arg_info import ArgInfo
 from tilewright.meta_schedule.packing import PackedOperand
 from tilewright.meta_schedule.runner.traits import Traits, traits_of_arguments
+from tilewright.meta_schedule.time_limit import TimeLimited
 from tilewright.meta_schedule.times import confidence_interval, robust_seconds
 from tilewright.runtime import LibraryModule, Module, load_module
 from tilewright.support.errors import TuneError
@@ -325,7 +326,7 @@ Outcome = RunnerResult | PyRunnerFuture
 """What a runner gives for an input: both have ``result()``."""
 
 
-class Runner:
+class Runner(TimeLimited):
     """Base of all runners; ``RUNNERS`` has those that can be asked for by name."""
 
     RunnerType: ClassVar[Any]  # a union, for annotations
@@ -349,6 +350,9 @@ class Runner:
     def cold(self) -> bool:
         """Whether candidates find cold caches, as far as it is known here."""
         return False
+
+    def start(self) -> None:
+        """Begin, without waiting, to start processes; those that are missing start when used."""
 
     def prepare(self, reference: Reference) -> None:
         """Begin, without waiting, what has to be done before candidates of a task can be run."""

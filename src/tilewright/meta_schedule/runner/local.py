@@ -42,6 +42,8 @@ from tilewright.target import Target, host
 # The worker keeps the arguments and results of so many tasks, so that a scheduler may go from task
 # to task without running their unscheduled programs again.
 _TASKS_KEPT = 24
+# Seconds that sending the results of a race takes at most.
+_ANSWERING = 0.01
 
 
 Request = tuple[float, tuple[object, ...]]
@@ -182,7 +184,7 @@ class LocalRunner(Runner):
         ]
         request = (
             self.timeout_sec * len(inputs),
-            ("race", entries, rounds, self.evaluator_config),
+            ("race", entries, rounds, self.evaluator_config, self.seconds_left - _ANSWERING),
         )
         try:
             made = list(self._ask(request, threads, len(entries)).results)
@@ -209,6 +211,11 @@ class LocalRunner(Runner):
             return self.num_threads
         target = reference.module.target
         return Target(target).num_cores if target else host.core_count()
+
+    def start(self) -> None:
+        """Start the worker process, which takes the time of some design spaces."""
+        if self._process is None:
+            self._start()
 
     def prepare(self, reference: Reference) -> None:
         """Make the worker run the unscheduled program; its answer is read when it is needed.
@@ -316,6 +323,7 @@ class LocalRunner(Runner):
             raise _Ended("crash", text) from None
         except TimeoutError:
             self.close()
+            self.check_time()
             raise _Ended("timeout", f"it ran longer than {deadline:g} s") from None
         except BaseException:  # an interrupt: the answer would be taken for that of another request
             self.close()
@@ -332,7 +340,7 @@ class LocalRunner(Runner):
     def _read(self, size: int, deadline: float) -> bytes:
         assert self._process is not None and self._process.stdout is not None
         stream = self._process.stdout.fileno()
-        end = time.monotonic() + deadline
+        end = min(time.monotonic() + deadline, self.until)
         poller = select.poll()
         poller.register(stream, select.POLLIN)
         parts = bytearray()

@@ -90,13 +90,17 @@ def race(
     entries: Sequence[tuple[Module, Task, Sequence[PackedOperand], bool]],
     rounds: int,
     config: EvaluatorConfig,
+    limit: float = math.inf,
 ) -> list[RunnerResult]:
     """Check candidates, then time them in turn, so that a disturbance affects all of them.
+
+    After ``limit`` seconds no further round begins, if there was one.
 
     A turn on disturbed cores is repeated, within the patience for all turns together. Every few
     rounds the arguments move to other memory, since some programs depend more than others on the
     pages they get. Candidates far slower than another of their task are no longer timed.
     """
+    end = time.perf_counter() + limit
     tasks = [task for _, task, _, _ in entries]
     checked = [_checked(*item) for item in entries]
     functions = [entry(module).ffi for module, *_ in entries]
@@ -107,6 +111,8 @@ def race(
     alive = [number for number, (_, result) in enumerate(checked) if result.reason is None]
     sittings: list[list[list[Any]]] = []  # kept, so that each has memory of its own
     for turn in range(rounds):
+        if turn and time.perf_counter() > end:
+            break
         if turn % _SITTING == 0:
             made = [item.made for item, _ in checked]
             sittings.append(_sitting(tasks, made, placed if on_gpu else _fresh))

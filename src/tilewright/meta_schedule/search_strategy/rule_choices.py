@@ -18,6 +18,7 @@ from tilewright.dlight import Choices, ScheduleRule, first_applied, start_schedu
 from tilewright.ir import IRModule, structural_hash
 from tilewright.meta_schedule.arg_info import ArgInfo
 from tilewright.meta_schedule.database import Database
+from tilewright.meta_schedule.database.record import normalized
 from tilewright.meta_schedule.measure_candidate import MeasureCandidate
 from tilewright.meta_schedule.runner import RunnerResult
 from tilewright.target import Target
@@ -89,7 +90,7 @@ class RuleChoices:
             if sch is None:
                 continue
             recorded = self._recorded.get(_text(sch.trace))
-            program = structural_hash(sch.mod)
+            program = _program(sch)
             if recorded is not None:
                 self.seconds[wanted] = recorded
                 self._programs.add(program)
@@ -104,7 +105,7 @@ class RuleChoices:
 
     def claim(self, sch: Schedule) -> bool:
         """Whether a schedule from elsewhere is new; from then on it is not proposed here."""
-        program = structural_hash(sch.mod)
+        program = _program(sch)
         if program in self._programs or _text(sch.trace) in self._recorded:
             return False
         self._programs.add(program)
@@ -173,6 +174,11 @@ def _described(wanted: Wanted) -> str:
         for key, option in sorted(wanted)
     ]
     return f"rule, with {', '.join(parts)}"
+
+
+def _program(sch: Schedule) -> str:
+    """What a program is known by, whatever the rules were told of its graph."""
+    return structural_hash(normalized(sch.mod))
 
 
 def _text(trace: Trace) -> str:

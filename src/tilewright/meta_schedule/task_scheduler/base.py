@@ -7,7 +7,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from itertools import chain, islice
 from statistics import median_low
 from typing import Any, ClassVar, Literal
@@ -37,6 +37,7 @@ from tilewright.meta_schedule.task_scheduler.final_ranking import (
     runner_input,
     winner,
 )
+from tilewright.meta_schedule.time_limit import OutOfTimeError, ending
 from tilewright.meta_schedule.times import robust_seconds
 from tilewright.meta_schedule.tune_context import FIRST_BATCH, TuneContext
 from tilewright.meta_schedule.tuning_session import TuningSession
@@ -54,6 +55,9 @@ _MOST_LINES = 1 << 14
 _TOP, _FEW_ROUNDS = 6, 4
 # What a trial takes, in seconds, before that is known.
 _TRIAL_SECONDS = 0.2
+# What the beginning of a task takes: its design space, and its unscheduled program, in
+# floating-point operations per second, for a few kinds of inputs.
+_BEGIN_SECONDS, _UNSCHEDULED_RATE = 0.3, 5e8
 # Of a small budget each task could get so many batches more, of so many trials at least.
 _MORE_BATCHES, _SMALL_BATCH = 2, 2 * FIRST_BATCH
 
@@ -172,32 +176,15 @@ class TaskScheduler:
             self._start_from = measured_alike(self._start_from, session.runner.cold)
         left = session.max_trials_global
         session.progress.until = session.until
-        with session.progress.running(self.tasks, left), few_collections():
+        limit = ending(session.until, session.builder, session.runner)
+        with session.progress.running(self.tasks, left), few_collections(), limit:
             try:
                 for task in self.tasks:
                     self._start_from_records(task)
-                while left > 0 and self._may_go_on(session):
-                    number = self.next_task_id()
-                    if number < 0:
-                        break
-                    task = self.tasks[number]
-                    start = time.monotonic()
-                    if not (self._prepare(task, session) and self._set_reference(task, session)):
-                        continue
-                    task.spent_seconds += time.monotonic() - start
-                    count = self._batch_size(task, left, session)
-                    if count < 1:
-                        break
-                    left -= self._batch(task, count, session)
-                    self.touch_task(number)
-                    if not task.finished and task.expected_gain(count) < session.min_improvement:
-                        why = (
-                            f"{count} more trials are expected to gain "
-                            f"{task.expected_gain(count):.2%}"
-                        )
-                        session.progress.message(f"task {task.name} ends: {why}")
-                        self._finish(task, why)
-                with Profiler.timeit("comparing the best"):
+                session.runner.start()
+                with suppress(OutOfTimeError):
+                    self._spend_trials(left, session)
+                with Profiler.timeit("comparing the best"), suppress(OutOfTimeError):
                     for position, task in enumerate(self.tasks):
                         self._rank_top(task, session, self.tasks[position:])
             except KeyboardInterrupt:
@@ -213,6 +200,64 @@ class TaskScheduler:
                 "no task could be tuned: "
                 + "; ".join(f"{task.name}: {task.error}" for task in self.tasks)
             )
+
+    def _spend_trials(self, left: int, session: TuningSession) -> None:
+        """Give tasks batches until trials or time are spent. May raise ``OutOfTimeError``."""
+        while left > 0 and self._may_go_on(session):
+            number = self.next_task_id()
+            if number < 0:
+                return
+            task = self._cheap_first(self.tasks[number], session)
+            number = self.tasks.index(task)
+            if self._is_too_late(task, session):
+                self._finish(task, "there was no time left for it")
+                continue
+            start = time.monotonic()
+            if not (self._prepare(task, session) and self._set_reference(task, session)):
+                continue
+            prepared = time.monotonic() - start
+            task.spent_seconds += prepared
+            count = self._batch_size(task, left, session)
+            if count < 1:
+                return
+            left -= self._batch(task, count, session)
+            if not task.first_seconds and task.trials:
+                task.first_seconds = prepared + (task.spent_seconds - prepared) / task.trials
+            self.touch_task(number)
+            if not task.finished and task.expected_gain(count) < session.min_improvement:
+                why = f"{count} more trials are expected to gain {task.expected_gain(count):.2%}"
+                session.progress.message(f"task {task.name} ends: {why}")
+                self._finish(task, why)
+
+    def _cheap_first(self, task: TaskRecord, session: TuningSession) -> TaskRecord:
+        """Return the task that begins in place of a new one: dear ones come last.
+
+        That is those whose beginning takes more than their share of the time. It doesn't depend on
+        the clock: a run that goes on does the same.
+        """
+        if task.best_history or math.isinf(session.seconds):
+            return task
+        share = session.seconds / len(self.tasks)
+        new = [item for item in self.tasks if not (item.best_history or item.finished)]
+        # Of equals the first one: their order is that of the tasks.
+        return min(new, key=lambda item: max(share, _beginning(item)))
+
+    def _is_too_late(self, task: TaskRecord, session: TuningSession) -> bool:
+        """Whether there is no time for a new task, by what the beginning of others took."""
+        if task.best_history or math.isinf(session.until):
+            return False
+        if self._is_remembered(session):
+            assert session.remembered is not None
+            return not session.remembered.knows(task.context)
+        ratios = [x.first_seconds / _beginning(x) for x in self.tasks if x.first_seconds]
+        # The lower of two: the first task also started the processes.
+        seconds = median_low(ratios) * _beginning(task) if len(ratios) > 1 else 0.0
+        return self._before_ranking(session) < seconds
+
+    @staticmethod
+    def _is_remembered(session: TuningSession) -> bool:
+        past = session.remembered
+        return past is not None and past.goes_on
 
     def _fair_share(self, task: TaskRecord, left: int, in_time: bool) -> int:
         """Return how many trials a task may take of those that are left.
@@ -236,8 +281,7 @@ class TaskScheduler:
     @staticmethod
     def _may_go_on(session: TuningSession) -> bool:
         """Whether there is time for a batch; one that is remembered takes hardly any."""
-        past = session.remembered
-        return time.monotonic() < session.until or (past is not None and past.goes_on)
+        return time.monotonic() < session.until or TaskScheduler._is_remembered(session)
 
     def _batch_size(self, task: TaskRecord, left: int, session: TuningSession) -> int:
         """Return how many trials a task's next batch has: as many as before if it is remembered."""
@@ -312,6 +356,8 @@ class TaskScheduler:
         if task.reference is None:
             try:
                 task.reference = make_reference(task.context, session.builder)
+            except OutOfTimeError:
+                raise
             except TuneError as error:
                 self._give_up(task, str(error), session)
                 return False
@@ -332,7 +378,10 @@ class TaskScheduler:
                 task.context.post_tuning()
 
     def _batch(self, task: TaskRecord, count: int, session: TuningSession) -> int:
-        """Measure one batch of a task; returns the number of trials spent."""
+        """Measure one batch of a task; returns the number of trials spent.
+
+        Raises ``OutOfTimeError`` after having kept what was measured until then.
+        """
         start = time.monotonic()
         context = task.context
         task.asked = count
@@ -355,7 +404,8 @@ class TaskScheduler:
         builds = session.builder.build_each(inputs())
         results: list[RunnerResult] = []
         measured_now: list[Trial] = []
-        failed = None
+        failed: str | None = None
+        late: OutOfTimeError | None = None
         try:
             with rest:
                 built = chain(list(islice(builds, 1)), builds)
@@ -384,6 +434,8 @@ class TaskScheduler:
                         break
         except NoReferenceError as error:
             failed = str(error)
+        except OutOfTimeError as error:
+            late = error
         finally:
             builds.close()
         candidates = candidates[: len(results)]
@@ -399,6 +451,8 @@ class TaskScheduler:
         task.spent_seconds += time.monotonic() - start
         if failed is not None:
             self._give_up(task, failed, session)
+        if late is not None:
+            raise late
         return len(candidates)
 
     @staticmethod
@@ -527,6 +581,11 @@ class TaskScheduler:
         yield from unable()
         if waiting:
             raise TuneError(f"{type(runner).__name__} gave fewer results than inputs")
+
+
+def _beginning(task: TaskRecord) -> float:
+    """Estimate the seconds until a task's first candidate is measured."""
+    return _BEGIN_SECONDS + task.context.flops / _UNSCHEDULED_RATE
 
 
 def make_reference(context: TuneContext, builder: Builder) -> Reference:

@@ -18,7 +18,7 @@ from tilewright.ir import Call, pre_order, structural_hash
 from tilewright.meta_schedule.arg_info import ArgInfo, TensorInfo, arg_infos, size_names
 from tilewright.meta_schedule.builder import Builder, BuilderInput, BuilderResult
 from tilewright.meta_schedule.database import Database
-from tilewright.meta_schedule.database.record import trace_digest
+from tilewright.meta_schedule.database.record import normalized, trace_digest
 from tilewright.meta_schedule.measure_candidate import MeasureCandidate
 from tilewright.meta_schedule.packing import split_packing
 from tilewright.meta_schedule.runner import (
@@ -86,7 +86,7 @@ def entrants(
     found: dict[str, Entrant] = {}
 
     def add(candidate: MeasureCandidate, build: BuilderResult | None, by_rule: bool) -> None:
-        key = structural_hash(candidate.sch.mod)
+        key = structural_hash(normalized(candidate.sch.mod))
         if key in found:
             return
         if build is None:
