@@ -86,6 +86,45 @@ def test_same_seed_same_candidates(target):
     assert texts[0] == texts[1]
 
 
+def test_the_first_candidates_have_innermost_tiles_of_their_own(target):
+    context, model = prepared(matmul(64, 64, 64), target, EvolutionarySearch(eps_greedy=0.0))
+    strategy = context.search_strategy
+    tried = []
+    for fresh in (10, 3):
+        before = set(strategy.times)
+        candidates = strategy.generate_measure_candidates(12)
+        new = [key for key in strategy.times if key not in before]
+        tiles = [
+            strategy._innermost(number, np.frombuffer(row, dtype=np.int64)) for number, row in new
+        ]
+        assert len(set(tiles) - set(tried)) >= fresh
+        tried += tiles
+        measured(context, candidates, model)
+    context.post_tuning()
+    assert not strategy._tiles
+
+
+def test_decisions_with_few_options_have_the_best_one_by_score(target):
+    """Whatever the generations came across."""
+    context, _ = prepared(matmul(64, 64, 64), target, EvolutionarySearch(genetic_num_iters=0))
+    strategy = context.search_strategy
+    number, variant = next(
+        (n, v) for n, v in enumerate(strategy.variants)
+        if any(1 < len(c.options) <= 8 for c in v.columns) and v.function is not None
+    )  # fmt: skip
+    place = next(n for n, c in enumerate(variant.columns) if 1 < len(c.options) <= 8)
+    rows = variant.draw(40, strategy.rng)
+    rows[:, place] = 0
+    group = strategy._evaluated(variant, rows)
+    settled = strategy._settled(number, group)
+    best = group.rows[np.argmax(group.scores)]
+    options = {int(row[place]) for row in settled.rows if (np.delete(row - best, place) == 0).all()}
+    assert len(options) == len(variant.columns[place].options)
+    assert settled.scores.max() >= group.scores.max()
+    assert len({row.tobytes() for row in settled.rows}) == len(settled.rows)
+    assert strategy._settled(number, group.take(np.zeros(len(group.rows), bool))).rows.size == 0
+
+
 def test_small_spaces_are_exhausted(target):
     def scheduled(sch):
         i = sch.get_loops(sch.get_block("C"))[0]

@@ -26,6 +26,11 @@ from tilewright.meta_schedule.search_strategy.design import Variant, first_of_eq
 
 Rows = Any
 
+_NEAR = 0.5
+"""A score is the logarithm of a speed, to the base 2: candidates with new tiles, within this of the
+best, are expected to be at least 0.7 times as fast."""
+_FEW_OPTIONS = 8
+"""Decisions with no more options have all of them tried, by score, of the best candidates."""
 _TRIES = 4
 """Candidates of one variant that may be refused before others get their chance."""
 
@@ -57,8 +62,10 @@ class EvolutionarySearch(SearchStrategy):
     """``population_size`` candidates for ``genetic_num_iters`` generations, per batch.
 
     A fraction ``genetic_mutate_prob`` of the children are mutants, the others crossovers. One of
-    ``eps_greedy`` of a batch is drawn at random. ``fallback_population`` limits variants whose
-    candidates must be replayed one by one.
+    ``eps_greedy`` of a batch is drawn at random. The innermost tiles decide most about a candidate:
+    before anything is known each has tiles of its own, later a fraction ``fresh_tiles`` of a batch
+    has some that weren't tried. ``fallback_population`` limits variants whose candidates must be
+    replayed one by one.
     """
 
     name = "evolutionary"
@@ -72,6 +79,7 @@ class EvolutionarySearch(SearchStrategy):
         eps_greedy: float = 0.08,
         elites: int = 64,
         focus: int = 8,
+        fresh_tiles: float = 0.25,
         fallback_population: int = 24,
         seed: int = 0,
     ) -> None:
@@ -82,8 +90,10 @@ class EvolutionarySearch(SearchStrategy):
         self.eps_greedy = eps_greedy
         self.elites = elites
         self.focus = focus
+        self.fresh_tiles = fresh_tiles
         self.fallback_population = fallback_population
         self._looks: set[bytes] = set()
+        self._tiles: set[tuple[int, ...]] = set()
 
     def generate_measure_candidates(self, count: int | None = None) -> list[MeasureCandidate]:
         """Search, and return the most promising candidates that were not measured yet."""
@@ -107,12 +117,13 @@ class EvolutionarySearch(SearchStrategy):
         initial = dict(groups)
         for _ in range(self.genetic_num_iters):
             groups = self._generation(groups, size)
+        groups = {number: self._settled(number, group) for number, group in groups.items()}
         yield from self._select(groups, initial, count)
 
     def post_tuning(self) -> None:
         """Release the task."""
         super().post_tuning()
-        self._looks = set()
+        self._looks, self._tiles = set(), set()
 
     # ---- populations --------------------------------------------------------------------------
     def _evaluated(self, variant: Variant, rows: Rows) -> Group:
@@ -213,6 +224,24 @@ class EvolutionarySearch(SearchStrategy):
                 self._mutate(number, mutator, children, where)
         return children, strays
 
+    def _settled(self, number: int, group: Group) -> Group:
+        """Add the best candidates with all options of each decision that has few.
+
+        A generation tries only some, and whoever measures a good tile with a bad option would
+        take the tile for bad.
+        """
+        variant = self.variants[number]
+        best = group.rows[np.argsort(-group.scores, kind="stable")[: self.elites]]
+        found = []
+        for place, column in enumerate(variant.columns if variant.function is not None else ()):
+            if len(column.options) <= _FEW_OPTIONS:
+                for option in range(len(column.options)):
+                    found.append(best.copy())
+                    found[-1][:, place] = option
+        if not found or not len(best):
+            return group
+        return _joined(group, self._evaluated(variant, np.concatenate(found)))
+
     def _mutate(self, number: int, mutator: Mutator, children: Rows, where: Any) -> None:
         columns = self.variants[number].columns
         own = [n for n, column in enumerate(columns) if mutator.applies(column)]
@@ -263,9 +292,13 @@ class EvolutionarySearch(SearchStrategy):
             for number in by_best[: max(1, count // 2)]:
                 best = self._ranked({number: groups[number]}, 0.0)
                 yield from self._measure(made, best, len(made) + 1, tries=_TRIES)
+        wanted = count - random_count
+        fresh = self.fresh_tiles * count if trained or not self.fresh_tiles else wanted
+        fresh = min(wanted, len(made) + round(fresh))
+        yield from self._measure(made, self._ranked(groups, 0.0), fresh, fresh=True)
         # A little noise keeps a batch from being variations of one candidate.
         ranked = self._ranked(groups, 0.1 if trained else 0.4)
-        yield from self._measure(made, ranked, count - random_count)
+        yield from self._measure(made, ranked, wanted)
         # Random ones from the better part: what a model calls hopeless costs most to measure.
         better = {
             number: group.take(group.scores >= np.quantile(group.scores, 0.75))
@@ -301,14 +334,17 @@ class EvolutionarySearch(SearchStrategy):
         count: int,
         *,
         alike: bool = False,
+        fresh: bool = False,
         tries: int | None = None,
     ) -> Iterator[MeasureCandidate]:
         """Replay candidates in order until ``count`` are made, or ``tries`` were refused.
 
         Candidates with equal features are mostly the same program, so unless ``alike`` only one of
-        them is replayed.
+        them is replayed; ``fresh`` ones have innermost tiles that weren't tried, and scores near
+        the best one.
         """
         refused = 0
+        least = max((float(g.scores[n]) for _, g, n in ranked), default=0.0) - _NEAR if fresh else 0
         for number, group, place in ranked:
             if len(made) >= count or refused == tries:
                 return
@@ -317,6 +353,9 @@ class EvolutionarySearch(SearchStrategy):
                 continue
             if group.evaluation.code[place] > self.variants[number].max_code:
                 continue  # larger than others of the variant that were too large
+            tiles = self._innermost(number, row)
+            if fresh and (tiles in self._tiles or group.scores[place] < least):
+                continue
             look = group.evaluation.features[place].tobytes()
             if look in self._looks and not alike:
                 continue
@@ -326,7 +365,18 @@ class EvolutionarySearch(SearchStrategy):
                 refused += 1
             else:
                 made.append(candidate)
+                self._tiles.add(tiles)
                 yield candidate
+
+    def _innermost(self, number: int, row: Any) -> tuple[int, ...]:
+        """The innermost factors of a candidate's tiles, and its variant."""
+        columns = self.variants[number].columns
+        tiles = (
+            int(column.options[option, -1])
+            for column, option in zip(columns, row)
+            if column.use == "tile"
+        )
+        return (number, *tiles)
 
 
 def _joined(a: Group, b: Group) -> Group:
