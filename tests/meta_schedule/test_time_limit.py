@@ -15,6 +15,7 @@ from tests.meta_schedule.test_runner import CONFIG, TARGET, double, hanging
 from tilewright import driver
 from tilewright.meta_schedule.arg_info import arg_infos
 from tilewright.meta_schedule.builder import BuilderInput, BuilderResult, LocalBuilder
+from tilewright.meta_schedule.measure_callback import MeasureCallback
 from tilewright.meta_schedule.runner import (
     LocalRunner,
     Reference,
@@ -23,7 +24,13 @@ from tilewright.meta_schedule.runner import (
     worker,
 )
 from tilewright.meta_schedule.runner.verification import Task
-from tilewright.meta_schedule.task_scheduler import RoundRobin
+from tilewright.meta_schedule.task_record import TaskRecord
+from tilewright.meta_schedule.task_scheduler import (
+    GradientBased,
+    RoundRobin,
+    TaskScheduler,
+    base,
+)
 from tilewright.meta_schedule.time_limit import OutOfTimeError, TimeLimited, ending
 from tilewright.runtime import Module
 
@@ -128,3 +135,39 @@ def test_no_time_for_the_unscheduled_program_is_no_fault_of_the_task() -> None:
     tune(scheduler, contexts(Listed(4)), 8, builder=Stuck(), until=time.monotonic() + 1000.0)
     (task,) = scheduler.tasks
     assert task.error is None and task.trials == 0 and task.finished
+
+
+class Order(MeasureCallback):
+    """Which tasks have had candidates, in order."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def on_batch(self, scheduler: object, task: TaskRecord, batch: object) -> None:
+        self.names.append(task.name)
+
+
+@pytest.mark.parametrize("seconds, order", [(10.0, [1, 3, 2, 0]), (40.0, [0, 1, 2, 3])])
+@pytest.mark.parametrize("kind", [RoundRobin, GradientBased])
+def test_what_takes_more_than_its_share_begins_last(
+    kind: type[TaskScheduler], seconds: float, order: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beginnings = {"task0": 5.0, "task1": 1.0, "task2": 3.0, "task3": 1.0}
+    monkeypatch.setattr(base, "_beginning", lambda task: beginnings[task.name])
+    seen, scheduler = Order(), kind()
+    tasks = contexts(*(Listed(2) for _ in beginnings))
+    tune(scheduler, tasks, 100, callbacks=[seen], until=time.monotonic() + 1000.0, seconds=seconds)
+    assert seen.names[:4] == [f"task{n}" for n in order]
+
+
+def test_a_task_that_can_not_begin_in_time_leaves_it_to_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By what the beginning of two others took."""
+    beginnings = {"task0": 1.0, "task1": 1.0, "task2": 1e9}
+    monkeypatch.setattr(base, "_beginning", lambda task: beginnings[task.name])
+    scheduler = RoundRobin()
+    tasks = contexts(*(Listed(9) for _ in beginnings))
+    tune(scheduler, tasks, 100, until=time.monotonic() + 1000.0, seconds=1000.0)
+    assert [task.trials for task in scheduler.tasks] == [9, 9, 0]
+    assert scheduler.tasks[2].state == "ended: there was no time left for it"

@@ -93,6 +93,20 @@ def test_records_that_are_slow_in_their_place_are_put_back(tmp_path: Path) -> No
     np.testing.assert_allclose(made, np.asarray(relax.build(mod, TARGET)(x)), rtol=1e-4, atol=1e-6)
 
 
+def test_what_is_kept_for_the_race_is_a_part_of_any_budget() -> None:
+    race = graph_race.GraphRace(
+        network(), lambda _: relax.get_pipeline("zero", TARGET)(network()), TARGET
+    )
+    assert race.by_rule.executable  # built before it is timed
+    race._build_seconds = 0.05
+    few, some, much = (race.seconds(x, measured_ways=False) for x in (0.5, 5.0, 100.0))
+    assert 0.0 < few < some < much and some < 2.5
+    assert race.most == graph_race._BEST
+    assert race.seconds(0.5, measured_ways=True) > few and race.most == 1
+    race._build_seconds = 1e3
+    assert race.seconds(100.0, measured_ways=False) > 1e3 and race.most == 1
+
+
 def test_a_graph_without_records_has_no_choice() -> None:
     database = MemoryDatabase()
     settle_graph(network(), TARGET, database)
