@@ -169,9 +169,9 @@ def test_unrolled_loops_load_what_they_share_once() -> None:
 
 @pytest.mark.parametrize("n", [4096, 320])
 def test_copies_ahead_are_counted(n: int) -> None:
-    """Tensor maps and copies by threads bring the same bytes, each block all of its operands.
+    """Tensor maps and copies by threads bring the same bytes, each tile all of its operands.
 
-    Blocks of a cluster fetch once what they have in common.
+    Blocks of a cluster fetch once what they have in common, and results leave from registers.
     """
     a, b = (te.placeholder((n, n), "float16", name) for name in "ab")
     func = te.create_prim_func([a, b, topi.matmul(a, b, False, True, "float32")])
@@ -182,9 +182,10 @@ def test_copies_ahead_are_counted(n: int) -> None:
         assert ("cp_async_bulk_tensor(" in mod.script()) is maps
         found += kernel_bounds(mod, H200)
     threads, boxes = found
-    assert threads.blocks == boxes.blocks
-    for roof in ("shared", "memory"):
-        assert getattr(threads, roof) == pytest.approx(getattr(boxes, roof), rel=1e-3)
+    # Of so many tiles a block has several in turn.
+    assert (threads.blocks, boxes.blocks) == ((512, 132) if n == 4096 else (25, 25))
+    assert 0.8 < boxes.shared / threads.shared < 0.98
+    assert threads.memory == pytest.approx(boxes.memory, rel=1e-3)
     # Of tiles of 128 x 256 two blocks share the operand of the columns.
     saved = 2 / 3 if n == 4096 else 1
     assert threads.l2 * saved == pytest.approx(boxes.l2, rel=3e-2)
@@ -192,7 +193,7 @@ def test_copies_ahead_are_counted(n: int) -> None:
     rows, columns = (128, 256) if n == 4096 else (64, 64)
     for one, share in zip(found, (1, saved)):
         moved = sum(x.warps * x.transactions * 32 for x in one.accesses if x.buffer in ("a", "b"))
-        assert moved == pytest.approx(one.blocks * (rows + columns) * n * 2 * share)
+        assert moved == pytest.approx(threads.blocks * (rows + columns) * n * 2 * share, rel=2e-3)
     assert threads.worst(shared=True) == threads.worst(shared=False) == 1
 
 

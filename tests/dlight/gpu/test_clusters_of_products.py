@@ -12,7 +12,7 @@ from tests.everyday import few
 from tilewright import te, topi
 from tilewright.dlight import Choices, first_schedule, gpu
 from tilewright.ir import IRModule, PassContext
-from tilewright.scheduling.gpu import ALONE, CLUSTERS, WarpgroupTile, rank_clusters
+from tilewright.scheduling.gpu import ALONE, CLUSTERS, Grid, WarpgroupTile, rank_clusters
 from tilewright.scheduling.gpu.kernel_bounds import kernel_bounds
 from tilewright.script import parse
 from tilewright.support.errors import RunError
@@ -23,12 +23,13 @@ from tilewright.tir.transform import gpu_pipeline
 
 
 def in_clusters(func: PrimFunc, cluster: tuple[int, int]) -> IRModule:
-    """Lower a product by rule, in clusters that a search asks for."""
+    """Lower a product by rule, in clusters that a search asks for, with a block for each tile."""
     with PassContext(config={"dlight.tensor_maps": True}), HOPPER:
         first = Choices({})
         assert first_schedule(func, (gpu.Matmul(),), HOPPER, choices=first) is not None
         ((key, options),) = [item for item in first.offered.items() if ".cluster" in item[0]]
-        choices = Choices({key: options.index(cluster)})
+        ((turns, grids),) = [item for item in first.offered.items() if ".turns" in item[0]]
+        choices = Choices({key: options.index(cluster), turns: grids.index(Grid())})
         made = first_schedule(func, (gpu.Matmul(),), HOPPER, choices=choices)
         assert made is not None
         module: IRModule = gpu_pipeline(HOPPER)(made.mod)

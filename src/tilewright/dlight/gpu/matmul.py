@@ -27,8 +27,10 @@ from tilewright.scheduling.gpu import (
     Ranked,
     Sizes,
     Tile,
+    WarpgroupTile,
     bring_into_form,
     first_lowered,
+    grids_by_maps,
     limits_of,
     matrix_form_of,
     part_options,
@@ -59,6 +61,8 @@ TENSOR_MAPS = pass_option(
 _NOT_TOLD = ("main", "tile", "limits")
 _LONGEST = 1 << 12
 """Nodes of another block's formula: each primitive looks at all of them."""
+_WHOLE_SECTORS = 4
+"""Bytes of a result from which on two of each of four neighbouring threads are a sector."""
 _ATTEMPTS = 3
 """Tiles that are tried: what refuses one mostly refuses all."""
 
@@ -209,18 +213,39 @@ def _warpgroup_ways(
         ways = sch.choices.preferring(f"{name}.tensor_maps", options)
         # Not instead of copies by threads that are impossible, unless maps are asked for.
         for maps in ways[: ways.index(False) + 1]:
-            clusters = [ALONE]
             if maps:
-                best = rank_clusters(tile, (sizes.m, sizes.n, sizes.batch), target, size)
-                clusters = sch.choices.preferring(f"{name}.cluster", best)
-            for cluster in clusters[: clusters.index(ALONE) + 1]:
+                yield from _ways_by_maps(sch, found, sizes, tile, target)
+                continue
+            schedule = partial(
+                schedule_warpgroup_tiles, main=main, tile=tile, limits=limits_of(target)
+            )
+            yield _Way(tile, grid, schedule)
+
+
+def _ways_by_maps(
+    sch: Schedule, found: Contraction, sizes: Sizes, tile: WarpgroupTile, target: Target
+) -> Iterator[_Way]:
+    """Yield ways to fetch operands by tensor maps: clusters, blocks in turn, where sums leave."""
+    name, size = found.block.name, dtypes.bytes_of(found.loads[0].buffer.dtype)
+    last = [found.main, *found.consumers][-1]
+    # From registers, threads side by side fill sectors with results of 4 bytes.
+    whole = dtypes.bytes_of(sch.get(last).writes[0].buffer.dtype) >= _WHOLE_SECTORS
+    best = rank_clusters(tile, (sizes.m, sizes.n, sizes.batch), target, size)
+    clusters = sch.choices.preferring(f"{name}.cluster", best)
+    for cluster in clusters[: clusters.index(ALONE) + 1]:
+        grids = grids_by_maps(tile, sizes, cluster, target, in_turn=whole)
+        grids = sch.choices.preferring(f"{name}.turns", grids)
+        for grid in grids[: grids.index(Grid()) + 1]:
+            # A producer can only go on where consumers meet at no barrier of the block.
+            leaving = (True,) if grid.blocks is not None else (whole, not whole)
+            for direct in sch.choices.preferring(f"{name}.from_registers", leaving):
                 schedule = partial(
                     schedule_warpgroup_tiles,
-                    main=main,
+                    main=found.main,
                     tile=tile,
                     limits=limits_of(target),
-                    tensor_maps=maps,
+                    tensor_maps=True,
                     cluster=cluster,
+                    from_registers=direct,
                 )
-                # What fetches operands for others goes through the steps of one tile only.
-                yield _Way(tile, Grid() if maps else grid, schedule)
+                yield _Way(tile, grid, schedule)

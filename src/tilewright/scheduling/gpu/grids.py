@@ -26,6 +26,7 @@ from tilewright.scheduling.gpu.tensor_core_tile import (
 )
 from tilewright.scheduling.gpu.tile_streams import TILE_STREAM
 from tilewright.scheduling.gpu.warpgroup_tile import (
+    Cluster,
     WarpgroupTile,
     rank_warpgroup_tiles,
     warpgroup_clocks,
@@ -48,6 +49,7 @@ _OTHER_REGISTERS = 64
 class Grid:
     """How blocks go through tiles: one each, or so many ``blocks`` in turn (persistent ones).
 
+    Of blocks in clusters these are the clusters.
     These divide the steps of the last ``streamed`` tiles evenly among themselves (stream-K).
     """
 
@@ -135,6 +137,24 @@ def grid_options(
         even = count / limits_of(target).processors * one * k
         options.append((_UNTOLD * (even + joining), Grid(blocks, streamed)))
     return sorted(options, key=lambda option: (option[0], option[1].streamed))
+
+
+def grids_by_maps(
+    tile: WarpgroupTile, sizes: Sizes, cluster: Cluster, target: Target, *, in_turn: bool
+) -> list[Grid]:
+    """Return the grids of a tile whose operands come by tensor maps, the best first.
+
+    Blocks in turn copy the next tile's operands while results are written, so they are better
+    where there is more than one round of tiles; ``in_turn`` says whether it costs them nothing.
+    """
+    each, processors = prod(cluster), limits_of(target).processors
+    resident = _blocks_at_once(tile, tile.shared_bytes(), target) // processors
+    turns = Grid(max(1, roofs.processors_for(each, processors) * resident // each))
+    if not in_turn or sizes.m is None or sizes.n is None or sizes.batch is None:
+        return [Grid(), turns]
+    rows, columns = -(-sizes.m // tile.rows), -(-sizes.n // tile.columns)
+    clusters = -(-rows // cluster[0]) * -(-columns // cluster[1]) * sizes.batch
+    return [turns, Grid()] if clusters > (turns.blocks or 0) else [Grid(), turns]
 
 
 def _blocks_at_once(tile: Tile, shared_bytes: int, target: Target) -> int:

@@ -156,8 +156,10 @@ class _Kernel:
         self.name, self.func, self.target = name, func, target
         self.gpu = target.gpu
         self.generator = np.random.default_rng(0)
-        # Roles of warps differ where one thread copies for all: each warp is a sample.
+        # Roles of warps differ where one thread copies for all: each warp is a sample, in blocks
+        # from all of the grid, as some have a turn more than others.
         self.has_roles = any(True for _ in copies_of_boxes(func.body))
+        self.busiest = 1.0  # what a block computes at most, by what it does on average
         self.values: dict[Var, Any] = {}
         for var in (*func.params, *func.symbolic_vars()):
             if var.name in sizes:
@@ -167,7 +169,7 @@ class _Kernel:
         self.extents = [extents.get(f"threadIdx.{axis}", 1) for axis in "xyz"]
         self.threads = prod(self.extents)
         self.warps = ceil(self.threads / self.gpu.warp_size)
-        self.samples = self.warps if self.has_roles else _SAMPLES
+        self.samples = (self.warps if self.has_roles else 1) * _SAMPLES
         self.active = self._place_warps()
         self.work = roofs.Work()
         self.accesses: list[MemoryAccess] = []
@@ -189,7 +191,7 @@ class _Kernel:
         width, count = self.gpu.warp_size, self.warps
         warp = np.concatenate(([0], self.generator.integers(0, count, self.samples - 1)))
         if self.has_roles:
-            warp = np.arange(count)
+            warp = np.tile(np.arange(count), _SAMPLES)
         thread = warp[:, None] * width + np.arange(width)[None, :]
         place, rest = {}, thread
         for axis, extent in zip("xyz", self.extents):
@@ -210,6 +212,10 @@ class _Kernel:
         return made
 
     def _drawn(self, extent: int) -> Lanes:
+        if self.has_roles:
+            # The middles of parts of the grid, in an order of each axis' own.
+            spread = (2 * np.arange(_SAMPLES) + 1) * max(extent, 1) // (2 * _SAMPLES)
+            return np.repeat(self.generator.permutation(spread), self.warps)[:, None]
         values = self.generator.integers(0, max(extent, 1), (self.samples, 1))
         values[0] = 0
         return values
@@ -357,6 +363,12 @@ class _Kernel:
         """Count a product of four warps, which reads both operands at the rate of all banks."""
         count = self._count("int32", mask, times) / WARPS_OF_GROUP
         flops = _tensor_flops(node)
+        if self.has_roles:
+            active = np.broadcast_to(mask, (self.samples, self.gpu.warp_size)).any(axis=1)
+            runs = (active * np.broadcast_to(times, (self.samples, 1))[:, 0]).reshape(_SAMPLES, -1)
+            of_block = runs.sum(axis=1)
+            if of_block.any():
+                self.busiest = max(self.busiest, float(of_block.max() / of_block.mean()))
         self.work.flops += flops * count
         self.work.tensor_flops += (0.5 if _texts(node) & _BYTES else 1.0) * flops * count
         tiles = [tile_at(item) for item in node.args if _is_tile(item)]
@@ -570,7 +582,10 @@ def _bound_of(kernel: _Kernel) -> KernelBound:
         kernel.blocks / (limits_of(target).processors * resident) if resident else 0.0,
         float(work.flops),
         tuple(kernel.accesses),
-        **{name: float(time) for name, time in roofs.seconds(work, launch, target).items()},
+        **{
+            name: float(time) * (1.0 if name == "memory" else kernel.busiest)
+            for name, time in roofs.seconds(work, launch, target).items()
+        },
     )
 
 

@@ -17,6 +17,9 @@ A block that has all steps of a tile writes its results. Of its first and its la
 a part: these sums go to a workspace, and a second kernel adds the parts of each such tile, in the
 order of their steps, and writes its results. So results are the same each time.
 
+Blocks whose operands come by tensor maps have whole tiles only; where they are in clusters, ``b``
+is a cluster, and a tile those of its blocks.
+
 This rewrites a program whose tiles are scheduled, of whatever kind they are: a kernel whose grid
 has a body of the form ``{sums, with one loop of steps in a software pipeline; writing results}``.
 """
@@ -40,7 +43,6 @@ from tilewright.ir import (
     const,
     floordiv,
     floormod,
-    is_const,
     maximum,
     minimum,
     pre_order,
@@ -69,12 +71,18 @@ from tilewright.tir import (
     seq,
 )
 from tilewright.tir.analysis import block_access_regions
-from tilewright.tir.attrs import PIPELINE_ASYNC_STAGES, PIPELINE_ORDER, PIPELINE_STAGE
+from tilewright.tir.attrs import (
+    PIPELINE_ASYNC_STAGES,
+    PIPELINE_ORDER,
+    PIPELINE_SPECIALISED,
+    PIPELINE_STAGE,
+)
 from tilewright.tir.rewrite import fresh_name, index_var, renew_definitions
 from tilewright.tir.schedule import KERNELS
-from tilewright.tir.thread_scope import is_block_tag
+from tilewright.tir.thread_scope import is_block_tag, is_cluster_tag
 
 TILE_STREAM = "gpu_tile_stream"
+_PIPELINE = {PIPELINE_STAGE, PIPELINE_ORDER, PIPELINE_ASYNC_STAGES, PIPELINE_SPECIALISED}
 _Assignment = Callable[[BufferLoad, BufferLoad], "tuple[BufferLoad, Expr]"]
 
 
@@ -83,6 +91,8 @@ class _Tiles:
     """A kernel in tiles: loops of its grid, its body without and with the writing of results."""
 
     grid: tuple[For, ...]
+    cluster: tuple[For, ...]
+    """Loops on the blocks of a cluster, which stay: a tile of the grid is all of theirs."""
     sums: Stmt
     writer: Stmt
     steps: For
@@ -131,7 +141,7 @@ def _tiles_of(nest: Stmt) -> _Tiles | str:
     steps = _pipelines(nest)
     if not grid or not isinstance(body, SeqStmt) or len(steps) != 1:
         return "its kernel has no grid of tiles with one loop of steps"
-    if set(steps[0].annotations) - {PIPELINE_STAGE, PIPELINE_ORDER, PIPELINE_ASYNC_STAGES}:
+    if set(steps[0].annotations) - _PIPELINE:
         return "its steps are more than a software pipeline"
     *sums, writer = body.stmts
     blocks = [x.block for x in pre_order(writer) if type(x) is BlockRealize]
@@ -143,7 +153,9 @@ def _tiles_of(nest: Stmt) -> _Tiles | str:
         return "its results aren't computed of one sum each"
     if any(steps[0] is x for x in pre_order(writer)):
         return "its results are written step by step"
-    return _Tiles(tuple(grid), seq(sums), writer, steps[0], kept[0])
+    cluster = tuple(loop for loop in grid if is_cluster_tag(loop.thread))
+    tiled = tuple(loop for loop in grid if loop not in cluster)
+    return _Tiles(tiled, cluster, seq(sums), writer, steps[0], kept[0])
 
 
 class _Stream:
@@ -164,6 +176,8 @@ class _Stream:
         """Say why the tiles can't be gone through so; empty if they can."""
         if not self.streamed:
             return ""
+        if PIPELINE_SPECIALISED in self.tiles.steps.annotations or self.tiles.cluster:
+            return "blocks whose producer copies for others, or for later, have whole tiles"
         count = as_int(self.count)
         if count is None or not as_int(self.steps):
             return "the numbers of tiles and steps must be known to divide steps among blocks"
@@ -221,11 +235,18 @@ class _Stream:
             axes: dict[IterVar, Expr] = {
                 IterVar(Range(0, rounds), index_var("turn"), SPATIAL): turn
             }
+            inside: list[For] = []
+            for loop in self.tiles.cluster:
+                inside.append(loop.replace(loop_var=index_var(loop.loop_var.name)))
+                axes[IterVar(Range(0, loop.extent), loop.loop_var, SPATIAL)] = inside[-1].loop_var
             body = self.at(tile, axes, seq(self.tiles.sums, self.tiles.writer), self.private)
-            if not is_const(simplify(floormod(self.count, self.blocks)), 0):
-                body = IfThenElse(tile < self.count, body)
             body = LetStmt(tile, own, body)
+            # Without a condition: each turn has a tile.
+            rounds = floordiv(self.count - block + self.blocks - 1, self.blocks)
         body = For(turn, const(0), simplify(rounds), SERIAL, body)
+        if not self.streamed:
+            for loop in reversed(inside):
+                body = loop.replace(body=body)
         notes = self.tiles.grid[0].annotations
         return For(block, const(0), const(self.blocks), THREAD_BINDING, body, BLOCKS, dict(notes))
 

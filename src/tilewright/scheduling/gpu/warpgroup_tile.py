@@ -10,7 +10,9 @@ step. By tensor maps (TMA) one thread of a warpgroup of its own starts the copy 
 barriers in memory tell when it has come (``SpecialisePipeline``); what reads no plain boxes of
 tensors, or rows of another number of bytes than a multiple of 16, is refused when it is lowered.
 Then blocks of neighbouring tiles may be a cluster, whose blocks fetch once what they have in
-common: those along rows of tiles the columns' operand, and the other way round.
+common: those along rows of tiles the columns' operand, and the other way round. Results may be
+written from registers: then blocks that take tiles in turn (``tile_streams``) copy for the next one
+meanwhile.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from dataclasses import dataclass
 from math import prod
 
 from tilewright.scheduling.gpu import roofs
+from tilewright.scheduling.gpu.binding import THREADS
 from tilewright.scheduling.gpu.block_tile import (
     fetch_at,
     operand_positions,
@@ -29,7 +32,7 @@ from tilewright.scheduling.gpu.block_tile import (
 from tilewright.scheduling.gpu.fetches import is_contiguous
 from tilewright.scheduling.gpu.limits import GPULimits, limits_of
 from tilewright.scheduling.gpu.reduction import ROWS_OF_THREADS
-from tilewright.scheduling.gpu.simt_tile import bind_grid, keep_sums
+from tilewright.scheduling.gpu.simt_tile import bind_grid, can_vectorize_store, keep_sums
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir.attrs import (
@@ -194,12 +197,14 @@ def schedule_warpgroup_tiles(
     *,
     tensor_maps: bool = False,
     cluster: Cluster = ALONE,
+    from_registers: bool = False,
 ) -> None:
     """Schedule a product in matrix form (``bring_into_form``), its operands' copies and epilogue.
 
     ``tensor_maps`` says whether operands come by these, and ``cluster`` then which blocks fetch
-    them together. Raises ``ScheduleError`` if a primitive
-    refuses, or if operands can't come in vectors.
+    them together; ``from_registers`` whether results are written by the threads that have their
+    sums, else they go through shared memory. Raises ``ScheduleError`` if a primitive refuses, or if
+    operands can't come in vectors.
     """
     block = sch.get(main)
     total = block.writes[0].buffer.dtype
@@ -208,8 +213,8 @@ def schedule_warpgroup_tiles(
         raise ScheduleError("blocks of a cluster have copies in common by tensor maps only")
     along_m, along_n = cluster
     sch.pad_einsum(main, [1, tile.rows * along_m, tile.columns * along_n, tile.depth])
-    writer = keep_sums(sch, main, "shared")
-    sums = sch.cache_write(main, 0, "warpgroup")
+    writer = keep_sums(sch, main, "warpgroup" if from_registers else "shared")
+    sums = None if from_registers else sch.cache_write(main, 0, "warpgroup")
     batch, row, column, step = sch.get_loops(main)
     rows = sch.split(row, [None, *tile.row_factors])
     columns = sch.split(column, [None, tile.columns])
@@ -218,7 +223,8 @@ def schedule_warpgroup_tiles(
         batch, rows[0], columns[0], rows[1], steps[0], rows[2], rows[3], columns[1], steps[1]
     )
     rows[0], columns[0], block = _clusters(sch, rows[0], columns[0], cluster)
-    sch.reverse_compute_at(sums, rows[1])
+    if sums is not None:
+        sch.reverse_compute_at(sums, rows[1])
     sch.reverse_compute_at(writer, block)
     bind_grid(sch, batch, rows[0], columns[0], limits, along_n)
     sch.bind(rows[1], ROWS_OF_THREADS)
@@ -229,7 +235,10 @@ def schedule_warpgroup_tiles(
     group = wgmma_group(tile.columns, dtype, total, turned)
     if group is None:
         raise ScheduleError(f"wgmma reads {dtype} along what is summed over only")
-    write_results(sch, writer, tile)
+    if sums is None:
+        _write_from_registers(sch, writer, tile)
+    else:
+        write_results(sch, writer, tile)
     sch.transform_layout(
         main,
         ("write", 0),
@@ -241,14 +250,8 @@ def schedule_warpgroup_tiles(
     init = sch.decompose_reduction(main, steps[0])
     sch.tensorize(sch.get_loops(init)[-2], group["fill"])
     sch.tensorize(sch.get_loops(main)[-3], group["compute"])
-    row, column = sch.get_loops(sums)[-2:]
-    row, inner_row = sch.split(row, [None, _ROWS])
-    column, inner_column = sch.split(column, [None, tile.columns])
-    sch.reorder(row, column, inner_row, inner_column)
-    store = sch.blockize(inner_row)
-    # Four rows of eight neighbouring banks each are written at once.
-    sch.storage_align(store, 0, 1, 32, 8)
-    sch.tensorize(store, group["store"])
+    if sums is not None:
+        _store_sums(sch, sums, tile, group["store"])
     sch.unroll(rows[2])
     # One of the stages is read by the products before, which are waited for after these begin.
     sch.annotate(steps[0], PIPELINE_STAGE, [0, 0, tile.stages - 2])
@@ -256,6 +259,38 @@ def schedule_warpgroup_tiles(
     sch.annotate(steps[0], PIPELINE_ASYNC_STAGES, [0, tile.stages - 2])
     if tensor_maps:
         sch.annotate(steps[0], PIPELINE_SPECIALISED, 1)
+
+
+def _store_sums(sch: Schedule, sums: BlockRV, tile: WarpgroupTile, intrinsic: str) -> None:
+    """Copy sums from registers to shared memory."""
+    row, column = sch.get_loops(sums)[-2:]
+    row, inner_row = sch.split(row, [None, _ROWS])
+    column, inner_column = sch.split(column, [None, tile.columns])
+    sch.reorder(row, column, inner_row, inner_column)
+    store = sch.blockize(inner_row)
+    # Four rows of eight neighbouring banks each are written at once.
+    sch.storage_align(store, 0, 1, 32, 8)
+    sch.tensorize(store, intrinsic)
+
+
+def _write_from_registers(sch: Schedule, writer: BlockRV, tile: WarpgroupTile) -> None:
+    """Let each thread write the results whose sums it has: two neighbours of a row at once.
+
+    Four threads write 8 columns of a row: a sector, if results have 4 bytes.
+    """
+    row, column = sch.get_loops(writer)[-2:]
+    groups, _, rows_of_one = tile.row_factors
+    group, part, warp, half, own = sch.split(row, [groups, None, 4, 2, rows_of_one // 8])
+    columns, quad, pair = sch.split(column, [None, 4, 2])
+    sch.reorder(group, warp, own, quad, part, half, columns, pair)
+    sch.bind(group, ROWS_OF_THREADS)
+    sch.bind(sch.fuse(warp, own, quad), THREADS)
+    for loop in (part, half, columns):
+        sch.unroll(loop)
+    if can_vectorize_store(sch.get(writer), 2):
+        sch.vectorize(pair)
+    else:
+        sch.unroll(pair)
 
 
 def _clusters(

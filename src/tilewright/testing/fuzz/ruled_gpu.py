@@ -68,6 +68,8 @@ _LONGEST = 4.0
 """Seconds of a simulation."""
 _LONGEST_OF_CLUSTERS = 20.0
 """The same of products in clusters, whose blocks have hundreds of threads."""
+_OF_MAPS = ".cluster", ".turns", ".from_registers"
+"""How the keys of choices end that tensor maps bring along."""
 _BY_MAPS = 0.5
 """How often products on Hopper are asked for tensor maps, and for a cluster that is drawn."""
 
@@ -170,7 +172,7 @@ class GPURuleSession:
             wanted = {
                 key: rng.randrange(len(options))
                 for key, options in offered.offered.items()
-                if key.endswith(".cluster")
+                if key.endswith(_OF_MAPS)
             }
             choices = Choices(wanted)
             rules = rules_for(target) if wanted else ()

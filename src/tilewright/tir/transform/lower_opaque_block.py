@@ -6,7 +6,13 @@ from typing import Any
 
 from tilewright.ir import TRUE, Expr, Var, as_expr, const, substitute
 from tilewright.support.errors import LowerError
-from tilewright.tir.attrs import AUTO_STEP, PREFETCH_DISTANCE, STREAMING_STORES, TENSOR_INTRIN
+from tilewright.tir.attrs import (
+    AUTO_STEP,
+    PIPELINE_SPECIALISED,
+    PREFETCH_DISTANCE,
+    STREAMING_STORES,
+    TENSOR_INTRIN,
+)
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.rewrite import split_size_checks
 from tilewright.tir.stmt import (
@@ -45,7 +51,10 @@ class _Rewriter(Replacing, SeqMutator):
 
     def visit_For(self, node: For) -> Any:
         extent, minimum = self.visit(node.extent), self.visit(node.min)
-        single = getattr(extent, "value", None) == 1
+        # A pipeline's roles meet by barriers also where it has a single step.
+        single = (
+            getattr(extent, "value", None) == 1 and PIPELINE_SPECIALISED not in node.annotations
+        )
         if single and node.kind != THREAD_BINDING:
             if memory_read(minimum):
                 # The body may change what the start was read from.

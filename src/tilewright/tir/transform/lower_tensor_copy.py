@@ -71,8 +71,7 @@ class _Rewriter(AnnotatedBlocks):
         if node.thread is not None:
             self.threads.add(node.loop_var)
         before = self.inside
-        # A loop of one step is none, and has no stages.
-        self.inside |= PIPELINE_SPECIALISED in node.annotations and as_int(node.extent) != 1
+        self.inside |= PIPELINE_SPECIALISED in node.annotations
         made: For = self.generic_visit(node)
         self.inside = before
         return made
@@ -82,7 +81,7 @@ class _Rewriter(AnnotatedBlocks):
         if not self.inside:
             raise LowerError(
                 f"block {node.block.name!r} can't be copied by a tensor map: it stands in no loop "
-                f"of several steps with {PIPELINE_SPECIALISED}, which has barriers for that"
+                f"with {PIPELINE_SPECIALISED}, which has barriers for that"
             )
         body = _Copy(node.block.name, node.block.body, self.analyzer, self.threads).made()
         return node.replace(block=node.block.replace(body=body))

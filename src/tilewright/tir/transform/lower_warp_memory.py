@@ -18,15 +18,29 @@ from collections.abc import Callable
 from typing import Any
 
 from tilewright.arith import Analyzer
-from tilewright.ir import Expr, Mutator, Range, as_int, const, floormod, pre_order
+from tilewright.ir import (
+    Expr,
+    Mutator,
+    Range,
+    Var,
+    as_int,
+    const,
+    floormod,
+    pre_order,
+    substitute,
+    uses_var,
+)
 from tilewright.support.errors import LowerError
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.fragments import WARP_SIZE, WARPGROUP_SIZE
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import Allocate, Block, BufferStore, For, Stmt
-from tilewright.tir.transform.base import FunctionTransform, function_analyzer
+from tilewright.tir.transform.base import FunctionTransform, bind_loop, function_analyzer
 from tilewright.tir.transform.kernels import map_kernels, thread_nest
+from tilewright.tir.walk import statements
 
+_ROWS, _ROW = 8, 4
+"""Rows that a warp has of a fragment, and threads of one: all layouts go by these."""
 SIZES = {"warp": WARP_SIZE, "warpgroup": WARPGROUP_SIZE}
 
 
@@ -54,15 +68,48 @@ def _lowered(kernel: For, analyzer: Analyzer) -> Stmt:
         scope: analyzer.simplify(floormod(lanes.loop_var, const(size, dtype)))
         for scope, size in SIZES.items()
     }
+    for item in statements(body):
+        if type(item) is For and as_int(item.extent) is not None:
+            bind_loop(analyzer, item)
+    places = _Places(lanes, analyzer)
     dimensions = _lane_dimensions(
-        body, lambda index, scope: analyzer.can_prove_equal(index, numbers[scope])
+        body,
+        lambda index, scope: (
+            analyzer.can_prove_equal(index, numbers[scope])
+            or analyzer.can_prove_equal(*map(places.apart, (index, numbers[scope])))
+        ),
     )
     if not dimensions:
         return kernel
-    made: Stmt = _Rewriter(dimensions).visit(body)
+    made: Stmt = _Rewriter(dimensions, places).visit(body)
     for loop in reversed(loops):
         made = loop.replace(body=made)
     return made
+
+
+class _Places:
+    """The number of a thread as those of its warp, its row of a fragment and its place in that.
+
+    Indices of layouts are quotients of sums of such numbers, which say less of the whole one.
+    """
+
+    def __init__(self, lanes: For, analyzer: Analyzer) -> None:
+        self.analyzer, var = analyzer, lanes.loop_var
+        warps = -(-(as_int(lanes.extent) or WARP_SIZE) // WARP_SIZE)
+        warp, row, place = (Var(name, var.dtype) for name in ("warp", "row", "place"))
+        for part, extent in ((warp, warps), (row, _ROWS), (place, _ROW)):
+            analyzer.bind(part, Range(0, extent))
+        self.number = {var: warp * WARP_SIZE + row * _ROW + place}
+        self.parts = {warp, row, place}
+
+    def apart(self, index: Expr) -> Expr:
+        """An index by the parts of the thread's number."""
+        return self.analyzer.simplify(substitute(index, self.number))
+
+    def element(self, index: Expr) -> Expr:
+        """An index that says, where it can, that all threads have the same."""
+        made = self.apart(index)
+        return index if uses_var(made, self.parts) else made
 
 
 def _lane_dimensions(body: Stmt, is_lane: Callable[[Expr, str], bool]) -> dict[Buffer, int]:
@@ -101,8 +148,8 @@ def _lane_dimensions(body: Stmt, is_lane: Callable[[Expr, str], bool]) -> dict[B
 
 
 class _Rewriter(Mutator):
-    def __init__(self, dimensions: dict[Buffer, int]) -> None:
-        self.dimensions = dimensions
+    def __init__(self, dimensions: dict[Buffer, int], places: _Places) -> None:
+        self.dimensions, self.places = dimensions, places
         self.made: dict[Buffer, Buffer] = {}
 
     def changed(self, buffer: Buffer) -> Buffer:
@@ -119,7 +166,8 @@ class _Rewriter(Mutator):
         axis = self.dimensions.get(node.buffer)
         if axis is None:
             return indices
-        return (*indices[:axis], *indices[axis + 1 :]) or (const(0),)
+        rest = (*indices[:axis], *indices[axis + 1 :]) or (const(0),)
+        return tuple(map(self.places.element, rest))
 
     def visit_BufferLoad(self, node: BufferLoad) -> Any:
         return BufferLoad(self.changed(node.buffer), self.indices(node))

@@ -59,12 +59,19 @@ class ClusterGrid:
                 self.extents.append(extent)
         self.strides = [prod(self.extents[:n]) for n in range(len(self.extents))]
         self.depends: list[set[Var]] = [{var} for var in self.vars]
-        for item in pre_order(body):  # an outer let comes first
+        for item in pre_order(body):  # what is outside comes first
             if type(item) is LetStmt:
-                used = set(free_vars(item.value))
-                for own in self.depends:
-                    if own & used:
-                        own.add(item.var)
+                self._define(item.var, item.value)
+            elif type(item) is For:
+                self._define(item.loop_var, item.min, item.extent)
+
+    def _define(self, var: Var, *values: Expr) -> None:
+        """A variable depends on what its value, or its range, depends on."""
+        used = {item for value in values for item in free_vars(value)}
+        private = any(_is_private(value) for value in values)
+        for own in self.depends:
+            if private or own & used:
+                own.add(var)
 
     def axes_alike(self, *nodes: Node) -> Axes:
         """Axes along which all blocks do the same."""
@@ -74,6 +81,8 @@ class ClusterGrid:
     def shared(self, copy: Call) -> Call:
         """Return the part of a copy that each block sends to all which it is alike for."""
         axes = self.axes_alike(copy)
+        if any(_is_private(box.at) for box in tensor_box(copy)):
+            return copy
         parts = prod(self.extents[axis] for axis in axes)
         made = None if parts == 1 else self._part(copy, axes, parts)
         return copy if made is None else made
@@ -150,3 +159,10 @@ class ClusterGrid:
             place = floormod(var + own, const(extent, var.dtype)) if own else var
             number = number + place * stride
         return self.analyzer.simplify(number)
+
+
+def _is_private(value: Expr) -> bool:
+    """Whether a value is read from memory that blocks have of their own."""
+    return any(
+        isinstance(item, BufferLoad) and item.buffer.scope != "global" for item in pre_order(value)
+    )

@@ -26,6 +26,14 @@ Blocks of a cluster (loops on ``clusterCtaIdx``) divide the copies that they wou
 arrive at the barriers of all blocks that send to theirs. Barriers of the cluster stand where blocks
 must know that the others' barriers are there, and that nobody reaches for theirs any more.
 
+A loop around it means that the block goes through tiles in turn (persistent blocks)::
+
+    for turn in range(r):  sums = 0;  for k in range(n): copy, multiply;  write results
+
+Then each role has all of it: the producer without the rest, so that it copies for the next turn
+while results are written, the consumers with it. Stages go on being numbered from turn to turn.
+What the consumers do besides may use no shared memory, since no barrier is theirs alone.
+
 This is a lowering rather than a kernel written by hand, so that whatever the rule schedules around
 the loop (batches, epilogues, layouts) stays as it is, and one schedule has both forms.
 
@@ -38,7 +46,8 @@ What was checked against the PTX ISA, and is not seen on the simulator alone:
 - Barriers are shown to copies by ``fence.mbarrier_init`` and ``fence.proxy.async`` before the
   block's barrier. Between products that read a stage and the copy that overwrites it no proxy fence
   is needed: both are of the asynchronous proxy, ordered by wait and arrival.
-- A warp knows of its own products only (``wgmma.wait_group``), so each warp arrives.
+- A warp knows of its own products only (``wgmma.wait_group``), so each warp arrives; where threads
+  read a stage by themselves, each of them.
 - ``setmaxnreg`` is run by all warps of a warpgroup, and takes registers that the block has: as many
   as it was launched with, which is the most that its number of threads allows if a kernel says
   ``setmaxnreg`` (tests compile it and look). Where the roles end, all get as many as at the launch:
@@ -71,7 +80,9 @@ from tilewright.ir import (
     dtypes,
     floordiv,
     floormod,
+    free_vars,
     pre_order,
+    substitute,
 )
 from tilewright.support.errors import LowerError
 from tilewright.tir.attrs import MEMORY_BARRIERS, PIPELINE_SPECIALISED
@@ -84,14 +95,17 @@ from tilewright.tir.stmt import (
     SERIAL,
     Allocate,
     AttrStmt,
+    BufferStore,
     DeclBuffer,
     Evaluate,
     For,
     IfThenElse,
+    LetStmt,
     SeqStmt,
     Stmt,
     seq,
 )
+from tilewright.tir.thread_scope import is_shared
 from tilewright.tir.transform.base import (
     FunctionTransform,
     bind_loop,
@@ -159,18 +173,63 @@ def _specialised(kernel: For, analyzer: Analyzer, effects: EffectTable) -> Stmt:
     for loop in loops:
         bind_loop(analyzer, loop)
     grid = ClusterGrid(loops, body, analyzer)
-    if len(grid.axes_alike(found[0].min, found[0].extent)) != len(grid.vars):
+    turns = _turns(body, found[0])
+    ends = [end for item in (found[0], turns or found[0]) for end in (item.min, item.extent)]
+    if len(grid.axes_alike(*ends)) != len(grid.vars):
         raise LowerError(
             f"loop {found[0].loop_var.name}: blocks of a cluster have different numbers of steps, "
             "and send each other what they copy"
         )
     lane, group = lanes.loop_var, groups.loop_var
-    build = _Roles(found[0], lane, group, consumers, analyzer, effects, grid).build
-    body = _for_consumers(body, found[0], groups.loop_var < consumers, build)
+    build = _Roles(found[0], turns, lane, group, consumers, analyzer, effects, grid).build
+    body = _for_consumers(body, turns or found[0], groups.loop_var < consumers, build)
     for loop in reversed(loops):
         more = loop.extent + 1 if loop is groups else loop.extent
         body = loop.replace(extent=analyzer.simplify(more), body=body)
     return body
+
+
+def _path(stmt: Stmt, loop: For) -> list[Stmt]:
+    """What stands around a loop, the outermost first."""
+    path: list[Stmt] = []
+    while stmt is not loop:
+        path.append(stmt)
+        stmt = next(
+            item
+            for item in stmt.child_nodes()
+            if isinstance(item, Stmt) and any(own is loop for own in pre_order(item))
+        )
+    return path
+
+
+def _turns(body: Stmt, loop: For) -> For | None:
+    """The loop around a loop, if there is one."""
+    found = [item for item in _path(body, loop) if type(item) is For]
+    if not found:
+        return None
+    turns = found[0]
+    if len(found) > 1 or turns.kind != SERIAL or as_int(turns.min) != 0:
+        raise LowerError(
+            f"{PIPELINE_SPECIALISED}: around the loop on {loop.loop_var.name} is one serial loop "
+            f"from 0 at most, got {', '.join(item.loop_var.name for item in found)}"
+        )
+    for item in _path(turns.body, loop):
+        if not isinstance(item, (SeqStmt, Allocate, DeclBuffer, AttrStmt, LetStmt)):
+            raise _misplaced(loop, item)
+    inside = {item.var for item in _path(turns.body, loop) if type(item) is LetStmt}
+    if not {turns.loop_var, *inside}.isdisjoint((*free_vars(loop.min), *free_vars(loop.extent))):
+        raise LowerError(
+            f"{PIPELINE_SPECIALISED}: the loop on {loop.loop_var.name} has as many steps in each "
+            f"turn of that on {turns.loop_var.name}, and begins at the same"
+        )
+    return turns
+
+
+def _misplaced(loop: For, around: Stmt) -> LowerError:
+    return LowerError(
+        f"{PIPELINE_SPECIALISED}: the loop on {loop.loop_var.name} is inside of a "
+        f"{type(around).__name__}; all threads of the block run it once, or in turns"
+    )
 
 
 def _for_consumers(stmt: Any, loop: For, condition: Expr, build: Callable[[], Stmt]) -> Stmt:
@@ -184,10 +243,7 @@ def _for_consumers(stmt: Any, loop: For, condition: Expr, build: Callable[[], St
     if isinstance(stmt, (Allocate, DeclBuffer, AttrStmt)):
         made: Stmt = stmt.replace(body=_for_consumers(stmt.body, loop, condition, build))
         return made
-    raise LowerError(
-        f"{PIPELINE_SPECIALISED}: the loop on {loop.loop_var.name} is inside of a "
-        f"{type(stmt).__name__}; all threads of the block run it once"
-    )
+    raise _misplaced(loop, stmt)
 
 
 class _Roles:
@@ -196,6 +252,7 @@ class _Roles:
     def __init__(
         self,
         loop: For,
+        turns: For | None,
         lane: Var,
         group: Var,
         consumers: int,
@@ -204,7 +261,9 @@ class _Roles:
         grid: ClusterGrid,
     ) -> None:
         self.loop, self.lane, self.group, self.consumers = loop, lane, group, consumers
-        self.analyzer, self.grid = analyzer, grid
+        self.turns, self.analyzer, self.grid = turns, analyzer, grid
+        if turns is not None:
+            bind_loop(analyzer, turns)
         with inside_loop(analyzer, loop):
             self.pipeline = Pipeline(loop, analyzer, effects)
             self.pipeline.check()
@@ -225,10 +284,24 @@ class _Roles:
         (self.stages,) = counts
         calls = [copy for item in self.copies for copy in _calls(item.stmt)]
         self.neighbours = grid.neighbours(calls)
+        self.check_rest()
         self.full, self.empty = (
             Buffer(name, (const(self.stages),), "uint64", scope="shared")
             for name in ("full", "empty")
         )
+
+    def check_rest(self) -> None:
+        """Refuse shared memory in turns besides what is copied: no barrier is there for it."""
+        staged = {item.buffer.data for item in self.pipeline.allocations}
+        for item in pre_order(self.turns) if self.turns is not None else ():
+            if not isinstance(item, (BufferLoad, BufferStore)):
+                continue
+            if is_shared(item.buffer.scope) and item.buffer.data not in staged:
+                raise LowerError(
+                    f"loop {self.loop.loop_var.name}: {PIPELINE_SPECIALISED}: in turns consumers "
+                    f"use shared memory ({item.buffer.name}) for nothing but what is copied: the "
+                    "barrier of the block isn't theirs alone"
+                )
 
     def build(self) -> Stmt:
         """Barriers, the two roles, and the end of the barriers."""
@@ -262,11 +335,13 @@ class _Roles:
 
     def begin(self, stage: Expr) -> Stmt:
         """A stage is full when the thread that copies has said how much comes, and it came."""
-        warps = self.consumers * WARPGROUP_SIZE // WARP_SIZE
+        arrivals = self.consumers * WARPGROUP_SIZE
+        if self.waits:
+            arrivals //= WARP_SIZE
         init = "ptx_init_barrier_thread_count"
         return seq(
             _op(init, _at(self.full, stage), const(1)),
-            _op(init, _at(self.empty, stage), const(warps * (1 + len(self.neighbours)))),
+            _op(init, _at(self.empty, stage), const(arrivals * (1 + len(self.neighbours)))),
         )
 
     def end(self, stage: Expr) -> Stmt:
@@ -277,38 +352,51 @@ class _Roles:
 
     def producer(self) -> Stmt:
         """One thread starts all copies, as soon as there is room."""
-        k, stage, parity = self.counter()
+        k, number = self.counter()
+        stage, parity = self.phase(number)
         arrived = sum(_bytes(item.stmt) for item in self.copies)
         body = seq(
             _op("ptx_wait_barrier", _at(self.empty, stage), const(1) - parity),
             _op("ptx_arrive_barrier_expect_tx", _at(self.full, stage), const(arrived)),
             *(
-                _Sends(_at(self.full, stage), self.grid).visit(self.instance(item, k))
+                _Sends(_at(self.full, stage), self.grid).visit(self.instance(item, k, number))
                 for item in self.copies
             ),
         )
-        loop = For(k, const(0, k.dtype), self.loop.extent, SERIAL, body)
-        return seq(self.take(0, 0), IfThenElse(EQ(self.lane, const(0)), loop), self.take(2, 1))
+        made: Stmt = For(k, const(0, k.dtype), self.loop.extent, SERIAL, body)
+        if self.turns is not None:
+            for item in reversed([self.turns, *_path(self.turns.body, self.loop)]):
+                if isinstance(item, (For, LetStmt)):
+                    made = item.replace(body=made)
+            made = renew_definitions(made)
+        return seq(self.take(0, 0), IfThenElse(EQ(self.lane, const(0)), made), self.take(2, 1))
 
     def consumer(self) -> Stmt:
         """All warps of the other warpgroups compute what has come."""
-        k, stage, parity = self.counter()
+        k, number = self.counter()
+        stage, parity = self.phase(number)
         arrive = self.arrive(stage)
         one_of_warp = EQ(floormod(self.lane, const(WARP_SIZE)), const(0))
         body = [
             _op("ptx_wait_barrier", _at(self.full, stage), parity),
-            *(self.instance(item, k) for item in self.work),
+            *(self.instance(item, k, number) for item in self.work),
         ]
         after: list[Stmt] = []
         if self.waits:
-            before = floormod(k - 1, const(self.stages, k.dtype))
-            arrive = self.arrive(before)
-            one_of_warp = and_(k >= 1, one_of_warp)
+            arrive = self.arrive(self.phase(number - 1)[0])
+            arrive = IfThenElse(and_(k >= 1, one_of_warp), arrive)
             body.append(_op("ptx_wgmma_wait_group", const(1)))
             after.append(_op("ptx_wgmma_wait_group", const(0)))
-        body.append(IfThenElse(one_of_warp, arrive))
-        loop = For(k, const(0, k.dtype), self.loop.extent, SERIAL, seq(*body))
-        return seq(self.take(1, 1), loop, *after, self.take(2, 0))
+            if self.turns is not None:
+                # The next turn's copies wait for the stage of this one's last products, too.
+                end = self.number(self.loop.extent - 1)
+                some = self.analyzer.simplify(and_(self.loop.extent >= 1, one_of_warp))
+                after.append(IfThenElse(some, self.arrive(self.phase(end)[0])))
+        body.append(arrive)
+        made: Stmt = seq(For(k, const(0, k.dtype), self.loop.extent, SERIAL, seq(*body)), *after)
+        if self.turns is not None:
+            made = substitute(self.turns, {self.loop: made})
+        return seq(self.take(1, 1), made, self.take(2, 0))
 
     def arrive(self, stage: Expr) -> Stmt:
         """Tell all that send to this block that a stage is empty."""
@@ -323,15 +411,23 @@ class _Roles:
             return seq()
         return _op("ptx_setmaxnreg", const(counts[which]), const(increase))
 
-    def counter(self) -> tuple[Var, Expr, Expr]:
-        """A loop variable, its stage, and the parity of the stage's phase."""
+    def counter(self) -> tuple[Var, Expr]:
+        """A loop variable, and the number of its step among those of all turns."""
         k = Var(self.loop.loop_var.name, self.loop.loop_var.dtype)
-        stages = const(self.stages, k.dtype)
-        return k, floormod(k, stages), floormod(floordiv(k, stages), const(2, k.dtype))
+        return k, self.number(k)
 
-    def instance(self, staged: Staged, number: Expr) -> Stmt:
-        """A part for iteration ``number``, on its versions of the buffers."""
-        value = self.analyzer.simplify(self.loop.min + number)
+    def number(self, k: Expr) -> Expr:
+        """The number of a turn's step among all."""
+        return k if self.turns is None else self.turns.loop_var * self.loop.extent + k
+
+    def phase(self, number: Expr) -> tuple[Expr, Expr]:
+        """A step's stage, and the parity of the stage's phase."""
+        stages = const(self.stages, number.dtype)
+        return floormod(number, stages), floormod(floordiv(number, stages), const(2, number.dtype))
+
+    def instance(self, staged: Staged, k: Expr, number: Expr) -> Stmt:
+        """A part for iteration ``k``, on the versions of the buffers of step ``number``."""
+        value = self.analyzer.simplify(self.loop.min + k)
         stmt: Stmt = renew_definitions(staged.stmt, {self.loop.loop_var: value})
         made: Stmt = Versions(self.buffers, number, self.analyzer).visit(stmt)
         return made
