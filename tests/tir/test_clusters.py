@@ -7,14 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tilewright.arith import Analyzer
 from tilewright.codegen.cuda.emit import emit_kernels
 from tilewright.ir import IRModule
+from tilewright.scheduling.gpu.kernel_places import copies_of_boxes
 from tilewright.script import parse
 from tilewright.support.errors import CodegenError, LowerError, RunError, ScheduleError, VerifyError
 from tilewright.target import Target
 from tilewright.tir import Schedule
 from tilewright.tir.interpreter import run, simulate
 from tilewright.tir.transform import gpu_pipeline
+from tilewright.tir.transform.kernels import thread_nest
+from tilewright.tir.transform.multicast import ClusterGrid
 
 HOPPER = Target("cuda -arch=sm_90a")
 
@@ -280,3 +284,41 @@ def main(A: T.Buffer((96,), "float32"), B: T.Buffer((96,), "float32")):
     other = Target("hip")
     with pytest.raises(LowerError, match="no clusters"), other:
         gpu_pipeline(other)(sch.mod)
+
+
+ALIKE = """
+@T.prim_func
+def main(A: T.Buffer((64, 64), "float16"), I: T.Buffer((4,), "int32")):
+    for bx in T.thread_binding(2, thread="blockIdx.x"):
+        for cx in T.thread_binding(2, thread="clusterCtaIdx.x"):
+            S = T.allocate(SHAPE, "float16", scope="shared")
+            N = T.allocate((1,), "int32", scope="shared")
+            full = T.allocate((1,), "uint64", scope="shared")
+            for k in range(LOOP):
+                T.evaluate(T.ptx_cp_async_bulk_tensor(
+                    TILE, T.address_of(A[0, 0]),
+                    T.address_of(full[0]), 128, 0, 64, 64, 64, PLACE, 64, 1, 64, 0))
+"""
+MATRIX = "(64, 64)", "T.tile_of(S[T.Ramp(0, 1, 64), 0], S[0, 0:64])"
+
+
+@pytest.mark.parametrize(
+    ("loop", "place", "memory", "alike"),
+    [
+        ("2", "k", MATRIX, True),
+        ("cx, cx + 2", "k", MATRIX, False),
+        ("cx + 1", "k", MATRIX, False),
+        ("2", "N[0]", MATRIX, False),
+        ("2", "I[0]", MATRIX, True),
+        ("2", "k", ("(4096,)", "T.tile_of(S[T.Ramp(0, 64, 64)], S[0:64])"), False),
+    ],
+)
+def test_copies_that_blocks_make_alike(
+    loop: str, place: str, memory: tuple[str, str], alike: bool
+) -> None:
+    """A place may depend on the block through loops, and on what blocks have of their own."""
+    text = ALIKE.replace("LOOP", loop).replace("PLACE", place)
+    func = parse(text.replace("SHAPE", memory[0]).replace("TILE", memory[1]))
+    loops, body = thread_nest(func.body)
+    (copy,) = copies_of_boxes(body)
+    assert ClusterGrid(loops, body, Analyzer()).axes_shared(copy) == ((0,) if alike else ())

@@ -221,10 +221,22 @@ def main(A: T.Buffer((4, 64, 64), "float16"), B: T.Buffer((4, 64, 64), "float16"
 """
 
 
-@pytest.mark.parametrize("steps", ["1", "2"])
-def test_turns_by_hand(steps: str) -> None:
+FLAT = (
+    ("alloc_buffer((64, 64)", "alloc_buffer((4096,)"),
+    ("S[i, j] =", "S[i * 64 + j] ="),
+    ("S[tx // 64 * 32 + i, tx % 64]", "S[(tx // 64 * 32 + i) * 64 + tx % 64]"),
+)
+
+
+@pytest.mark.parametrize(("steps", "flat"), [("1", False), ("2", False), ("2", True)])
+def test_turns_by_hand(steps: str, flat: bool) -> None:
+    """All threads read a stage, and each says that it is empty; its rows may lie along one axis."""
+    text = TURNS.replace("STEPS", steps)
+    for old, new in FLAT if flat else ():
+        assert old in text
+        text = text.replace(old, new)
     with HOPPER:
-        module = gpu_pipeline(HOPPER)(IRModule({"main": parse(TURNS.replace("STEPS", steps))}))
+        module = gpu_pipeline(HOPPER)(IRModule({"main": parse(text)}))
     a = np.arange(4 * 64 * 64).reshape(4, 64, 64).astype("float16")
     b = np.zeros_like(a)
     simulate(module, a, b, check_races=True)

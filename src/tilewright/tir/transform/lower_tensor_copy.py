@@ -131,7 +131,7 @@ class _Copy:
         self.check_buffers(target, source)
         boxes = self.boxes()
         self.check_conditions()
-        rows, columns, axis = self.placed(boxes)
+        rows, columns, axis, step = self.placed(boxes)
         operands: list[Expr] = []
         for n, (_, box) in enumerate(boxes):
             stride = self.analyzer.simplify(prod(source.shape[n + 1 :], start=const(1)))
@@ -142,7 +142,7 @@ class _Copy:
         pointer = call("address_of", along)
         if rows > 1:
             down = list(first)
-            down[axis] = Ramp(first[axis], one, rows)
+            down[axis] = Ramp(first[axis], const(step, one.dtype), rows)
             pointer = call("tile_of", BufferLoad(target, tuple(down)), along)
         zeros = tuple(const(0, index.dtype) for index in self.load.indices)
         begin = call("address_of", BufferLoad(source, zeros))
@@ -212,8 +212,8 @@ class _Copy:
                         f"{self.load.buffer.name}"
                     )
 
-    def placed(self, boxes: list[tuple[Var | None, int]]) -> tuple[int, int, int]:
-        """Rows and columns of the box in shared memory, and the axis of its rows there.
+    def placed(self, boxes: list[tuple[Var | None, int]]) -> tuple[int, int, int, int]:
+        """Rows and columns of the box in shared memory, the axis of its rows there, and their step.
 
         Its elements must be neighbours in shared memory.
         """
@@ -223,12 +223,14 @@ class _Copy:
         if not all(extents) or not 1 <= len(along) <= 2 or boxes[-1][0] is None:
             raise self.refusal("the box is no matrix whose rows lie along the tensor's last axis")
         variables = [var for var, _ in along]
-        steps, axis = [0] * len(variables), 0
+        steps, axes = [0] * len(variables), {}
         for n, index in enumerate(self.store.indices):
             own = self.steps(index, variables)
-            axis = n if own[0] else axis
+            if own[0]:
+                axes[n] = own[0]
             steps = [step + more * prod(extents[n + 1 :]) for step, more in zip(steps, own)]
         columns = along[-1][1]
-        if steps[-1] != 1 or (len(along) == 2 and steps[0] != columns):
+        if steps[-1] != 1 or len(axes) != 1 or (len(along) == 2 and steps[0] != columns):
             raise self.refusal("its elements are no neighbours in shared memory")
-        return (along[0][1] if len(along) == 2 else 1), columns, axis
+        ((axis, step),) = axes.items()
+        return (along[0][1] if len(along) == 2 else 1), columns, axis, step

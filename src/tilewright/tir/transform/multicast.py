@@ -106,6 +106,8 @@ class ClusterGrid:
         down, along = list(tile.down.indices), list(tile.along.indices)
         axis = next(n for n, index in enumerate(down) if isinstance(index, Ramp))
         ramp: Any = down[axis]
+        if isinstance(along[axis], Ramp):  # rows and columns along one axis
+            return None
         along[axis] = self.analyzer.simplify(along[axis] + number * (rows * ramp.stride))
         down[axis] = Ramp(along[axis], ramp.stride, rows)
         buffer = tile.along.buffer
