@@ -24,10 +24,17 @@ if sys.platform != "linux":
         "and Windows it runs in a Linux container, on Windows also in WSL 2"
     )
 
+_LIBRARIES = (
+    "kernels of vendors' libraries aren't part of this project; register_patterns of relax.backend,"
+    " FuseOpsByPattern and RunCodegen call a code generator of your own"
+)
+
 # Names that packages have in TVM. They are the same modules, below these names, too.
 _install(
     {
         "tilewright.instrument": "tilewright.ir.instrument",
+        "tilewright.contrib.utils": "tilewright.support.utils",
+        "tilewright.nd": "tilewright.runtime.ndarray",
         "tilewright.relax.frontend.torch.exported_program_translator": (
             "tilewright.relax.frontend.torch.importer"
         ),
@@ -49,7 +56,16 @@ _install(
         "tilewright.sym": "tilewright.arith",
         "tilewright.tirx": "tilewright.tir",
         "tilewright.transform": "tilewright.ir.transform",
-    }
+    },
+    {
+        "tilewright.relax.backend.contrib": _LIBRARIES,
+        "tilewright.relax.backend.cuda": _LIBRARIES,
+        "tilewright.relax.frontend.tflite": "convert the model to ONNX, and use frontend.onnx",
+        "tilewright.rpc": (
+            "a farm of machines tunes on others, `tilewright farm` and meta_schedule.farm; a "
+            "library that is compiled for another machine is copied there"
+        ),
+    },
 )
 
 if TYPE_CHECKING:
@@ -74,6 +90,7 @@ if TYPE_CHECKING:
     from tilewright import tir as tirx
     from tilewright.compiling import compile
     from tilewright.driver import lower
+    from tilewright.driver.pipelines import build
     from tilewright.ir import IRModule, instrument, transform
     from tilewright.runtime import (
         DataType,
@@ -85,14 +102,16 @@ if TYPE_CHECKING:
         device_from_target,
         get_global_func,
         load_module,
+        register_func,
         register_global_func,
     )
+    from tilewright.runtime import ndarray as nd
     from tilewright.support.errors import TilewrightError
     from tilewright.target import Target
 
 # Where each public name lives. (``torch`` is not in ``__all__``: a star import would hide PyTorch.)
 _PACKAGES = (
-    "arith", "dlight", "driver", "instrument", "ir", "kernels", "meta_schedule", "relax",
+    "arith", "dlight", "driver", "instrument", "ir", "kernels", "meta_schedule", "nd", "relax",
     "runtime", "s_tir", "script", "sym", "target", "te", "tir", "tirx", "topi", "torch",
     "transform",
 )  # fmt: skip
@@ -103,6 +122,7 @@ _NAMES = {
     "Object": "tilewright.runtime",
     "Target": "tilewright.target",
     "TilewrightError": "tilewright.support.errors",
+    "build": "tilewright.driver.pipelines",
     "compile": "tilewright.compiling",
     "cpu": "tilewright.runtime",
     "cuda": "tilewright.runtime",
@@ -111,15 +131,16 @@ _NAMES = {
     "get_global_func": "tilewright.runtime",
     "load_module": "tilewright.runtime",
     "lower": "tilewright.driver",
+    "register_func": "tilewright.runtime",
     "register_global_func": "tilewright.runtime",
 }
 
 __all__ = [
     "DataType", "DataTypeCode", "IRModule", "Object", "Target", "TilewrightError", "__version__",
-    "arith", "compile", "cpu", "cuda", "device", "device_from_target", "dlight", "driver",
-    "get_global_func", "instrument", "ir", "kernels", "load_module", "lower", "meta_schedule",
-    "register_global_func", "relax", "runtime", "s_tir", "script", "sym", "target", "te", "tir",
-    "tirx", "topi", "transform",
+    "arith", "build", "compile", "cpu", "cuda", "device", "device_from_target", "dlight", "driver",
+    "get_global_func", "instrument", "ir", "kernels", "load_module", "lower", "meta_schedule", "nd",
+    "register_func", "register_global_func", "relax", "runtime", "s_tir", "script", "sym", "target",
+    "te", "tir", "tirx", "topi", "transform",
 ]  # fmt: skip
 
 

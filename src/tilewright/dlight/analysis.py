@@ -219,6 +219,9 @@ def get_max_shared_memory_per_block(target: Target) -> int:
     return target.max_shared_memory
 
 
+normalize_function = normalize_prim_func  # TVM's newer name
+
+
 def normalize(sch: Schedule, block_info: SBlockInfo) -> bool | None:
     """Give a product of a matrix and vectors four loops: batch, results, reduction, group.
 

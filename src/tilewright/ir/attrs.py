@@ -59,16 +59,36 @@ class ReadOnlyDict(dict[K, V]):
         return type(self), (dict(self),)  # copies are not filled item by item
 
 
+def _own_name(key: Any) -> Any:
+    """The name here of an attribute: ``tirx.is_scheduled`` is ``tir.is_scheduled``."""
+    return f"tir.{key[5:]}" if isinstance(key, str) and key.startswith("tirx.") else key
+
+
 class DictAttrs(ReadOnlyDict[str, Any], Attrs):
-    """Attributes of a function or a module: a dict, which nobody changes."""
+    """Attributes of a function or a module: a dict, which nobody changes.
+
+    Those that TVM's newer versions call ``tirx.…`` are found, and are kept, as ``tir.…``.
+    """
 
     __slots__ = ()
 
     INSTEAD = "use with_attr and without_attr"
 
+    def __init__(self, attrs: Mapping[str, Any] | None = None) -> None:
+        super().__init__({_own_name(key): value for key, value in (attrs or {}).items()})
+
+    def __missing__(self, key: str) -> Any:
+        name = _own_name(key)
+        if not super().__contains__(name):
+            raise KeyError(key)
+        return self[name]
+
+    def __contains__(self, key: object) -> bool:
+        return super().__contains__(_own_name(key))
+
     def get(self, key: str, default: Any = None) -> Any:
         """Return the attribute of a name, or the default."""
-        return super().get(key, default)
+        return super().get(_own_name(key), default)
 
     @staticmethod
     def of(attrs: Mapping[str, Any] | None) -> DictAttrs:

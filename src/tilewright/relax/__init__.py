@@ -11,6 +11,7 @@ from tilewright.relax import global_calls as _global_calls  # what compiled grap
 from tilewright.relax import kv_cache as _kv_cache  # likewise
 from tilewright.relax import numpy_calls as _numpy_calls  # likewise
 from tilewright.relax import ops as op
+from tilewright.relax import paged_kv_cache as _paged_kv_cache  # likewise
 from tilewright.relax import script as _script  # graph functions print and parse from now on
 from tilewright.relax.analysis import verify_graph
 from tilewright.relax.base_py_module import BasePyModule
@@ -80,11 +81,12 @@ from tilewright.support.later import imported_later
 from tilewright.target import VDevice
 
 if TYPE_CHECKING:
-    from tilewright.relax import frontend, training
+    from tilewright.relax import backend, frontend, training
     from tilewright.relax.tuning import compile_relax, extract_tasks, tune_relax
 
 # Loaded when first used: frontends, and tuning with all of meta_schedule.
 _LAZY = {
+    "backend": "tilewright.relax.backend",
     "frontend": "tilewright.relax.frontend",
     "training": "tilewright.relax.training",
     "compile_relax": "tilewright.relax.tuning",
@@ -109,7 +111,8 @@ __all__ = [
     "extern", "FuncType", "get_default_pipeline", "get_shape_of", "GlobalVar", "ObjectType",
     "BasePyModule",
     "prim_value", "ShapeType", "TensorType", "TupleType", "Type", "VMExecutable",
-    "analysis", "as_numpy", "bind_params", "Binding", "BindingBlock", "BlockBuilder", "build",
+    "analysis", "as_numpy", "backend", "bind_params",
+    "Binding", "BindingBlock", "BlockBuilder", "build",
     "DummyGlobalInfo", "VDevice",
     "Call", "call_dps", "call_tir", "compile_relax", "const", "Constant", "DataflowBlock",
     "DataflowBlockRewrite", "DataflowVar", "dpl", "Executable", "Expr",

@@ -1,11 +1,19 @@
 """``BasePyModule``: functions of Python, of loops and of graphs that call each other.
 
+    @R.py_module
     class Model(BasePyModule):
-        def forward(self, x):
-            y = self.call_tir("double", [x], R.Tensor((4,), "float32"))
-            return self.main(torch.relu(y))        # a graph function of the module
+        @T.prim_func
+        def double(A: T.Buffer((4,), "float32"), B: T.Buffer((4,), "float32")): ...
 
-    Model(mod, cpu()).forward(torch.ones(4))
+        @R.function
+        def main(x: R.Tensor((4,), "float32")): ...
+
+        @I.pyfunc
+        def forward(self, x):
+            y = self.call_tir(self.double, [x], R.Tensor((4,), "float32"))
+            return self.main(torch.relu(y))
+
+    Model(device=cpu()).forward(torch.ones(4))
 
 Everything takes and gives PyTorch tensors, NumPy arrays or tensors of the runtime: results are what
 the first tensor among the arguments is. Graphs call Python by ``R.call_py_func("name", x)``.
@@ -13,6 +21,7 @@ the first tensor among the arguments is. Graphs call Python by ``R.call_py_func(
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
@@ -31,11 +40,13 @@ from tilewright.relax.struct_info import TensorStructInfo, TupleStructInfo
 from tilewright.runtime import (
     Device,
     Tensor,
+    cpu,
     empty,
     from_dlpack,
     get_global_func,
     register_global_func,
 )
+from tilewright.script.ir import marked_functions
 from tilewright.support.errors import RunError
 from tilewright.support.registry import near_matches
 from tilewright.target import Target
@@ -56,12 +67,38 @@ def _called_by_graphs(name: str, *args: Any) -> Any:
     return function(*(_torch(arg) if hasattr(arg, "__dlpack__") else arg for arg in args))
 
 
+class PyModuleFactory:
+    """What ``@R.py_module`` makes of a class: a call compiles its functions for a device."""
+
+    def __init__(self, original_class: type[BasePyModule], ir_module: IRModule) -> None:
+        self.original_class = original_class
+        self.ir_module = ir_module
+
+    def __call__(
+        self, device: Device | None = None, target: Target | str | None = None
+    ) -> BasePyModule:
+        """Compile the functions; for the CPU unless told otherwise."""
+        return self.original_class(self.ir_module, cpu() if device is None else device, target)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what the module has: ``functions``, ``script`` …"""
+        return getattr(self.ir_module, name)
+
+
 class BasePyModule:
     """The functions of a module, compiled, beside functions of Python.
 
-    Functions of graphs and of Python are attributes: ``module.main(x)``. ``target`` is that of the
-    device if left out.
+    All of them are attributes: ``module.main(x)``. Graphs may call methods that ``@I.pyfunc``
+    marks. ``target`` is that of the device if left out.
     """
+
+    @classmethod
+    def of_script(cls, ir_mod: IRModule) -> PyModuleFactory:
+        """Take the functions that were parsed in the class's body; they are no methods of it."""
+        for name in ir_mod:
+            if name in cls.__dict__:
+                delattr(cls, name)
+        return PyModuleFactory(cls, ir_mod)
 
     def __init__(
         self, ir_mod: IRModule, device: Device, target: Target | str | None = None
@@ -77,7 +114,7 @@ class BasePyModule:
             self.compiled_tir_funcs = {name: module[name] for name in tensor_functions}
         self.relax_func_names = list(_only(ir_mod, Function))
         # Names that graphs call must be there before; what they compute is compiled here.
-        for name, function in getattr(ir_mod, "pyfuncs", {}).items():
+        for name, function in marked_functions(type(self)).items():
             self.add_python_function(name, function)
         self._executable = build(ir_mod, self.target) if self.relax_func_names else None
 
@@ -136,9 +173,10 @@ class BasePyModule:
     def call_tir(self, tir_func: str | Callable[..., Any], args: Sequence[Any], out_ty: Any) -> Any:
         """Call a function of loops, by name or as ``module.name``: it writes into new tensors.
 
-        ``out_ty`` describes these, one or a list.
+        ``out_ty`` describes these, one or a list. Sizes that aren't numbers are those of the first
+        argument with as many dimensions.
 
-        Raises ``RunError`` if there is no such function, or a size isn't a number.
+        Raises ``RunError`` if there is no such function, or no such argument.
         """
         if isinstance(tir_func, str) and tir_func not in self.compiled_tir_funcs:
             raise RunError(
@@ -149,7 +187,13 @@ class BasePyModule:
         return self._write(function, args, out_ty)
 
     def call_dps_packed(self, func_name: str, args: Sequence[Any], out_ty: Any) -> Any:
-        """Call a global function, which writes into new tensors; see ``call_tir``."""
+        """Call a global function, which writes into new tensors; see ``call_tir``.
+
+        A method of that name is called in its place, and gives its result itself.
+        """
+        own = getattr(self, func_name, None) if func_name.isidentifier() else None
+        if callable(own):
+            return own(*args)
         return self._write(get_global_func(func_name), args, out_ty)
 
     def _write(self, function: Callable[..., Any], args: Sequence[Any], out_ty: Any) -> Any:
@@ -159,15 +203,34 @@ class BasePyModule:
         if isinstance(info, TupleStructInfo):
             several, out_ty = True, info.fields
         infos = [as_struct_info(item) for item in (out_ty if several else [out_ty])]
-        outputs = tuple(self._empty(item) for item in infos)
+        outputs = tuple(self._empty(item, given) for item in infos)
         function(*given, *outputs)
         return _like(outputs if several else outputs[0], given)
 
-    def _empty(self, info: object) -> Tensor:
-        shape = [as_int(n) for n in info.values] if isinstance(info, TensorStructInfo) else [None]
-        if not isinstance(info, TensorStructInfo) or not info.has_shape or None in shape:
+    def _empty(self, info: object, args: Sequence[Any]) -> Tensor:
+        if not isinstance(info, TensorStructInfo) or not info.has_shape:
             raise RunError(f"a new tensor has sizes that are numbers, not {info!r}")
-        return empty(tuple(int(n or 0) for n in shape), info.dtype, self.device)
+        stated = [as_int(extent) for extent in info.shape]
+        shapes = (tuple(arg.shape) for arg in args if hasattr(arg, "shape"))
+        like = next((shape for shape in shapes if len(shape) == len(stated)), None)
+        if None in stated and like is None:
+            raise RunError(
+                f"no argument has as many dimensions as {info!r}, so its sizes must be numbers"
+            )
+        sizes = stated if like is None else [n if m is None else m for m, n in zip(stated, like)]
+        return empty(tuple(int(n or 0) for n in sizes), info.dtype, self.device)
+
+    def _convert_pytorch_to_tvm(self, tensors: Any) -> Any:
+        """Return tensors of the runtime that share memory with PyTorch's; of a list, a list."""
+        if isinstance(tensors, (list, tuple)):
+            return [self._convert_pytorch_to_tvm(item) for item in tensors]
+        return from_dlpack(tensors.detach() if hasattr(tensors, "detach") else tensors)
+
+    def _convert_tvm_to_pytorch(self, tvm_tensors: Any) -> Any:
+        """Return PyTorch's tensors that share memory with the runtime's; of a list, a list."""
+        if isinstance(tvm_tensors, (list, tuple)):
+            return [self._convert_tvm_to_pytorch(item) for item in tvm_tensors]
+        return importlib.import_module("torch").from_dlpack(tvm_tensors)
 
     def get_function(self, name: str) -> Callable[..., Any] | None:
         """Return a function by name: of loops, of graphs or of Python; ``None`` if none has it."""

@@ -80,6 +80,8 @@ class _Frame:
         self.in_dataflow = False
         self.taken = {param.name for param in params}
         self.output: RelaxExpr | None = None
+        self.outputs: dict[RelaxExpr, RelaxVar] = {}
+        """Variables of dataflow blocks that leave them, and those by which they do."""
         # An expression object used as an operand twice is computed once (within one block).
         self.shared: dict[RelaxExpr, RelaxVar] = {}
 
@@ -292,7 +294,9 @@ class BlockBuilder:
             raise VerifyError("emit_func_output belongs after the dataflow block")
         if params is not None:
             frame.params = (params,) if isinstance(params, RelaxVar) else tuple(params)
-        frame.output = self._atom(as_relax(output))
+        # A variable of the block that has ended is the one it left the block by.
+        left = frame.outputs.get(output) if isinstance(output, DataflowVar) else None
+        frame.output = self._atom(as_relax(output if left is None else left))
         return GlobalVar(frame.name)
 
     def get(self) -> IRModule:
@@ -372,6 +376,8 @@ class BlockBuilder:
         kind = DataflowVar if local else RelaxVar
         var = kind(self._fresh(name_hint, "lv" if local else "gv"), value.struct_info)
         frame.bindings.append(VarBinding(var, value))
+        if output and isinstance(value, DataflowVar):
+            frame.outputs[value] = var
         return var
 
     def _fresh(self, hint: str, default: str) -> str:

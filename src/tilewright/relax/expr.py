@@ -134,6 +134,8 @@ class RelaxVar(RelaxExpr):
         given = name_hint if name is None else name
         if given is None or (name_hint is not None and name is not None):
             raise VerifyError("a variable has one name: Var('x', struct_info)")
+        # What is no struct info may declare some: R.Tensor((n, 4), "float32") of script.
+        ty = getattr(ty, "resolve", lambda: ty)()
         if not isinstance(ty, (StructInfo, NoneType)):
             raise VerifyError(f"variable {given} is described by struct info, not {ty!r}")
         object.__setattr__(self, "name", given)

@@ -55,6 +55,8 @@ from tilewright.runtime.threads import (
 )
 from tilewright.runtime.timing import TimingResult, fetch, flush_cache, measure
 
+register_func = register_global_func  # the name of TVM's earlier versions
+
 __all__ = [
     "BaseModule",
     "CUDAGraph",
@@ -100,6 +102,7 @@ __all__ = [
     "measure",
     "num_threads",
     "numpy_dtype",
+    "register_func",
     "register_global_func",
     "register_support_object",
     "remove_global_func",

@@ -103,6 +103,20 @@ class Tensor(tvm_ffi.Tensor):  # type: ignore[misc]  # the base is a Cython clas
             memory.upload(array, _compact_address(self), number)
         return self
 
+    def __setitem__(self, in_slice: Any, value: object) -> None:
+        """Write elements: ``t[:] = array``; on a GPU all of them.
+
+        Raises ``RunError`` for a part of a tensor on a GPU.
+        """
+        if self.__dlpack_device__()[0] != _CUDA:
+            self.numpy()[in_slice] = as_array(value)
+        elif in_slice is Ellipsis or (isinstance(in_slice, slice) and in_slice == slice(None)):
+            wanted = numpy_dtype(str(self.dtype))
+            given = value if _is_on_gpu(value) else as_array(value).astype(wanted, copy=False)
+            self.copyfrom(given)
+        else:
+            raise RunError(f"of a tensor on {self.device} only all is written: t[:] = value")
+
     def copyto(self, target: Tensor | Device | str, mem_scope: str | None = None) -> Tensor:
         """Copy into a tensor, or into a new one on a device; return that."""
         if isinstance(target, (Device, str)):

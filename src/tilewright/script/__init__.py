@@ -28,6 +28,7 @@ from tilewright.ir import module as _module
 from tilewright.script import evaluator, ir, parser, printer
 from tilewright.script.diagnostics import ScriptError, Source, Span
 from tilewright.script.highlight import print_highlighted, show
+from tilewright.script.ir import ir_module
 from tilewright.script.notebook import script_html
 from tilewright.script.parser import from_source, parse
 from tilewright.script.printer import script, to_text
@@ -50,6 +51,7 @@ __all__ = [
     "evaluator",
     "from_source",
     "ir",
+    "ir_module",
     "parse",
     "parser",
     "print_highlighted",

@@ -6,6 +6,7 @@ from tilewright.script import printer as printer
 from tilewright.script.diagnostics import ScriptError as ScriptError
 from tilewright.script.diagnostics import Source as Source
 from tilewright.script.diagnostics import Span as Span
+from tilewright.script.ir import ir_module as ir_module
 from tilewright.script.highlight import print_highlighted as print_highlighted
 from tilewright.script.highlight import show as show
 from tilewright.script.parser import from_source as from_source
@@ -24,6 +25,7 @@ __all__ = [
     "evaluator",
     "from_source",
     "ir",
+    "ir_module",
     "parse",
     "parser",
     "print_highlighted",

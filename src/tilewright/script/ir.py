@@ -16,6 +16,7 @@ module: ``cls.main`` is the ``GlobalVar`` of ``main``.
 from __future__ import annotations
 
 import ast
+import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -135,19 +136,28 @@ def add_function(module: ModuleReference, name: str, function: BaseFunc) -> None
 class _ModuleDecorator(Decorator):
     """``@I.ir_module``."""
 
-    def __call__(
-        self, mod: Any = None, check_well_formed: bool = True, s_tir: bool = False
-    ) -> IRModule | _ModuleDecorator:
+    def __call__(self, mod: Any = None, check_well_formed: bool = True, s_tir: bool = False) -> Any:
         """Turn a class of decorated functions into an ``IRModule``.
 
         The options are TVM's: all functions are checked, and TensorIR is TensorIR.
         """
         if not isinstance(check_well_formed, bool) or not isinstance(s_tir, bool):
             raise ParseError("check_well_formed= and s_tir= of ir_module are True or False")
-        if mod is None:
-            return self
-        source, node = class_source(mod, 2)
-        return self.parse_class(Evaluator(source, Scope(captured_by(mod, 2))), node)
+        return self if mod is None else self.decorate(mod, 3)
+
+    def decorate(self, mod: Any, depth: int) -> Any:
+        """Parse a class that is being decorated in a frame of that depth.
+
+        A class whose base has ``of_script`` (``relax.BasePyModule``) may have methods of Python,
+        too: it gets the module of its other functions.
+        """
+        source, node = class_source(mod, depth)
+        evaluator = Evaluator(source, Scope(captured_by(mod, depth)))
+        if not hasattr(mod, "of_script"):
+            return self.parse_class(evaluator, node)
+        body = [item for item in node.body if _is_of_module(mod, item)]
+        bare = ast.ClassDef(node.name, [], [], body or [ast.Pass()], [])
+        return mod.of_script(self.parse_class(evaluator, ast.copy_location(bare, node)))
 
     def parse_class(self, evaluator: Evaluator, node: ast.ClassDef) -> IRModule:
         """Parse a class definition."""
@@ -188,6 +198,33 @@ class _ModuleDecorator(Decorator):
         ordered = [name for name, _, _ in definitions]
         added = [name for name in functions if name not in set(ordered)]
         return IRModule({name: functions[name] for name in (*ordered, *added)}, attrs)
+
+
+def pyfunc(func: Callable[..., Any]) -> Callable[..., Any]:
+    """Mark a method of a ``relax.BasePyModule`` as one that graphs may call by its name."""
+    func.__dict__[_MARK] = True
+    return func
+
+
+_MARK = "__pyfunc__"
+
+
+def marked_functions(cls: type) -> dict[str, Callable[..., Any]]:
+    """The functions of a class, and of its bases, that ``pyfunc`` marks."""
+    found = {name: item for base in cls.__mro__[::-1] for name, item in vars(base).items()}
+    return {name: item for name, item in found.items() if _MARK in getattr(item, "__dict__", ())}
+
+
+def _is_of_module(cls: type, item: ast.stmt) -> bool:
+    """Whether a statement in a class's body is one of a module, and no method or value of Python.
+
+    What a dialect decorates is left as it is until the whole class is read.
+    """
+    if not isinstance(item, ast.FunctionDef):
+        return isinstance(item, ast.Expr)
+    made = vars(cls).get(item.name)
+    plain = isinstance(made, types.FunctionType) and _MARK not in made.__dict__
+    return plain and bool(item.decorator_list)
 
 
 def _parse_functions(

@@ -1,5 +1,7 @@
 """Packages that can be imported by a second name, as one and the same module.
 
+Names that stand for nothing here raise an ``ImportError`` that says what to use.
+
 If ``sym`` is an alias of ``arith``, ``import tilewright.sym.int_set`` gives the module
 ``tilewright.arith.int_set`` itself, not a copy of it, so classes are the same by either name.
 """
@@ -31,13 +33,16 @@ class _Loader(Loader):
 class AliasFinder(MetaPathFinder):
     """Finds modules by their aliases: a package's alias, and names below that."""
 
-    def __init__(self, aliases: Mapping[str, str]) -> None:
+    def __init__(self, aliases: Mapping[str, str], absent: Mapping[str, str] | None = None) -> None:
         self.aliases = aliases
+        self.absent = absent or {}
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Return how to get the module that an alias stands for."""
+        if fullname in self.absent:
+            raise ImportError(f"there is no {fullname}: {self.absent[fullname]}", name=fullname)
         name = self.resolve(fullname)
         if name is None:
             return None
@@ -60,6 +65,9 @@ class AliasFinder(MetaPathFinder):
         return None
 
 
-def install(aliases: Mapping[str, str]) -> None:
-    """Make aliases importable; before all other finders, which would make copies."""
-    sys.meta_path.insert(0, AliasFinder(aliases))
+def install(aliases: Mapping[str, str], absent: Mapping[str, str]) -> None:
+    """Make aliases importable; before all other finders, which would make copies.
+
+    ``absent`` says of names of packages that aren't there what takes their place.
+    """
+    sys.meta_path.insert(0, AliasFinder(aliases, absent))

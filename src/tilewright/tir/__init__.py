@@ -224,6 +224,7 @@ from tilewright.tir import script  # isort: skip
 from tilewright.tir.attrs import EXCESS_PRECISION, IS_SCHEDULED, PREFETCH_DISTANCE, STREAMING_STORES
 
 # Further names that TVM's users know.
+Function = PrimFunc
 PrimExpr = Expr
 SizeVar = Var
 SBlock = Block

@@ -129,6 +129,7 @@ _elsewhere = imported_later(
             ),
             _FRAMES,
         ),
+        "py_module": "tilewright.relax.script.rewriting",
         "rewriter": "tilewright.relax.script.rewriting",
     },
 )  # fmt: skip

@@ -1,10 +1,24 @@
-"""``@R.rewriter``: a rewriter of patterns, written as two functions of a class."""
+"""Decorators of classes: ``@R.rewriter``, patterns in two functions, and ``@R.py_module``."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from tilewright.ir import IRModule
 from tilewright.relax.dpl import PatternMatchingRewriter
 from tilewright.script import from_source
+from tilewright.script.ir import ir_module
+from tilewright.support.errors import ParseError
+
+
+def py_module(mod: type) -> Any:
+    """Make what a call with a device compiles of a class derived from ``relax.BasePyModule``.
+
+    Raises ``ParseError`` for another class.
+    """
+    if not hasattr(mod, "of_script"):
+        raise ParseError(f"{mod.__name__} must be derived from relax.BasePyModule")
+    return ir_module.decorate(mod, 3)
 
 
 def rewriter(rewriter_mod: IRModule | type) -> PatternMatchingRewriter:

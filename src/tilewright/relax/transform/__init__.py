@@ -20,7 +20,20 @@ _TUNING = {
     "MetaScheduleTuneTIR": "tilewright.meta_schedule.passes",
 }
 
-__getattr__ = imported_later(__name__, _TUNING)
+_BUILD = "relax.build does that itself; leave it out"
+_ABSENT = {
+    "ComputePrimValue": _BUILD,
+    "KillAfterLastUse": _BUILD,
+    "LowerAllocTensor": _BUILD,
+    "LowerRuntimeBuiltin": _BUILD,
+    "RemovePurityChecking": "graphs say what has effects until they are compiled; leave it out",
+    "RewriteCUDAGraph": "GraphFunction.capture records the calls of a graph; leave it out",
+    "VMBuiltinLower": _BUILD,
+    "VMShapeLower": _BUILD,
+}
+"""Steps of lowering to the bytecode of TVM's virtual machine."""
+
+__getattr__ = imported_later(__name__, _TUNING, _ABSENT)
 
 __all__ = [
     "FusionPattern",

@@ -13,7 +13,7 @@ from typing import Any
 from tilewright import te
 from tilewright.ir import GlobalVar, IRModule, Node, Var
 from tilewright.relax.analysis import used_graph_vars
-from tilewright.relax.branches import If, map_branches, seen_outside
+from tilewright.relax.branches import If, all_bindings, map_branches, seen_outside
 from tilewright.relax.call_packed import CALL_PACKED, CALLS, PACKED, lowered_packed
 from tilewright.relax.call_tir import (
     CALL_TIR,
@@ -59,6 +59,9 @@ COPY = "relax.copy"
 both operand and result."""
 
 
+_MADE = ("memory.empty", "memory.workspace")
+
+
 class CallTIRRewrite(GraphPass):
     """Allocate memory for results."""
 
@@ -72,6 +75,10 @@ class _Allocator(FunctionRewriter):
         super().__init__(mod)
 
     def rewrite(self, function: Function) -> Function:
+        if any(
+            is_call_to(binding.value, name) for binding in all_bindings(function) for name in _MADE
+        ):
+            return function  # it was rewritten before, and perhaps planned
         # Memory operations have effects, so the blocks are no dataflow blocks any more.
         self.owned: set[RelaxVar] = set()
         self.view_of: dict[RelaxVar, RelaxExpr] = {}

@@ -1,4 +1,4 @@
-"""What custom rules are made of, under TVM's names."""
+"""Schedules that rules have in common, and facts that they ask for, under TVM's names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from tilewright.dlight.analysis import SBlockInfo
 from tilewright.dlight.apply import ApplyDefaultSchedule
 from tilewright.ir import Expr, as_int, dtypes
-from tilewright.scheduling import ScheduleRule
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir import For
@@ -15,7 +14,6 @@ from tilewright.tir.schedule import BlockRV, LoopRV, Schedule
 
 __all__ = [
     "ApplyDefaultSchedule",
-    "ScheduleRule",
     "auto_vectorize",
     "get_bytes",
     "get_extent",
