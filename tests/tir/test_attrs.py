@@ -226,7 +226,7 @@ def keys_written_out(tree: ast.AST) -> set[str]:
     """Keys that a module writes as literals, but where it registers them or names a constant."""
     allowed, found = set(), set()
     for item in ast.walk(tree):
-        if isinstance(item, ast.Call) and ast.unparse(item.func).startswith(("register_", "_on_")):
+        if isinstance(item, ast.Call) and ast.unparse(item.func).startswith(("register_", "on_")):
             allowed.update(map(id, item.args[:1]))
         if isinstance(item, ast.Assign) and ast.unparse(item.targets[0]) == "GLOBAL_SYMBOL":
             allowed.add(id(item.value))
@@ -289,7 +289,7 @@ def test_a_key_says_who_reads_it_and_what_it_means(key: str, trees: dict[Path, a
 
 
 def _defines(value: ast.AST, key: str) -> bool:
-    if isinstance(value, ast.Call) and ast.unparse(value.func).startswith(("register_", "_on_")):
+    if isinstance(value, ast.Call) and ast.unparse(value.func).startswith(("register_", "on_")):
         value = value.args[0]
     elif key != GLOBAL_SYMBOL:
         return False
