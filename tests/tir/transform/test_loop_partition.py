@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 
@@ -221,3 +223,53 @@ def test_flags_may_say_no(text: str, key: str) -> None:
         for mark in marks
     )
     assert without.count("] = ") == plain.count("] = ") != having.count("] = ")
+
+
+PRODUCT = """
+@T.prim_func
+def main(a: T.handle, b: T.handle, z: T.handle):
+    m = T.int64()
+    n = T.int64()
+    A = T.match_buffer(a, (m, 5), "float32")
+    B = T.match_buffer(b, (5, n), "float32")
+    Z = T.match_buffer(z, (m, n), "float32")
+    for i, j, k in T.grid(m, n, 5):
+        with T.block("Z"):
+            vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+            with T.init():
+                Z[vi, vj] = T.float32(0)
+            Z[vi, vj] = Z[vi, vj] + A[vi, vk] * B[vk, vj]
+"""
+
+
+def _tiled_product() -> IRModule:
+    """Tiles of 6 x 16, those of the same columns one after another."""
+    sch = Schedule(parse(PRODUCT))
+    i, j, k = sch.get_loops("Z")
+    (rows, row), (columns, column) = sch.split(i, [None, 6]), sch.split(j, [None, 16])
+    sch.reorder(columns, rows, k, row, column)
+    sch.cache_write("Z", 0, "local")
+    sch.reverse_compute_at("Z_local", rows)
+    sch.decompose_reduction("Z", k)
+    for block in ("Z_init", "Z_update", "Z_local"):
+        *_, row, column = sch.get_loops(block)
+        sch.unroll(row)
+        sch.vectorize(column)
+    return IRModule({"main": sch.mod["main"]})
+
+
+def test_last_columns_of_any_number_of_rows() -> None:
+    kernel = tilewright.compile(_tiled_product(), "llvm")["main"]
+    rng = np.random.default_rng(0)
+    for m, n in product((0, 1, 2, 5, 6, 7, 13, 18), (0, 1, 7, 8, 9, 15, 16, 17, 33, 40)):
+        x, y = (rng.standard_normal(s, dtype=np.float32) for s in ((m, 5), (5, n)))
+        out = np.full((m + 1, n), 7, np.float32)
+        kernel(x, y, out[:m])
+        np.testing.assert_allclose(out[:m], x @ y, rtol=1e-4, atol=1e-5, err_msg=f"{m} x {n}")
+        assert (out[m] == 7).all()
+
+
+def test_whole_tiles_of_rows_are_apart_in_the_last_columns() -> None:
+    """Of a result with few columns these are all, and rows that may be none take twice as long."""
+    lowered = tilewright.driver.lower(_tiled_product(), "llvm").script()
+    assert lowered.count("in range(T.truncdiv(m, 6)):") == 3  # of 16 columns, the last 8, the last

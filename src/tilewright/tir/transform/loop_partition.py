@@ -196,6 +196,7 @@ class _Partitioner(StmtMutator):
         self.left = max_depth
         self.sizes = sizes  # known only with the call
         self.whole = False  # inside of a loop that stays whole
+        self.cut_off = False  # in the last tiles of columns
         self.known: list[Expr] = []  # comparisons that hold in what is visited
 
     def visit_For(self, node: For) -> Stmt:
@@ -291,6 +292,18 @@ class _Partitioner(StmtMutator):
         made, whole = relax_tile_guards(stmt, self._fresh(), self.known)
         return _rarely(made if whole and not _cuts_masks(made) else self.visit(made))
 
+    def _last_columns(self, stmt: Stmt) -> Stmt:
+        """A remainder of columns: of its tiles of rows, whole ones are apart from the last one.
+
+        Of a result with few columns, it's all there is.
+        """
+        if self.cut_off:
+            return self._remainder(stmt)
+        self.cut_off = True
+        made = self.visit(stmt)
+        self.cut_off = False
+        return relax_tile_guards(made, self._fresh(), self.known)[0]
+
     def _doubled(self, loop: For, tests: list[tuple[_Condition, Expr]]) -> Stmt:
         """The loop with its body twice, one of them for where the conditions hold throughout."""
         end = self._end(loop, tests)
@@ -326,8 +339,10 @@ class _Partitioner(StmtMutator):
         rest = _without(loop.body, tests, is_flagged(loop.annotations, CUT_MASKS))
         if rest is not loop.body:
             rest = StmtSimplifier(self._fresh()).visit(rest)
-        slow = NO_OP if is_no_op(rest) else self._remainder(renew_definitions(rest))
-        if rest is loop.body:
+        columns = rest is loop.body and _ends_vectors(tests)
+        remainder = self._last_columns if columns else self._remainder
+        slow = NO_OP if is_no_op(rest) else remainder(renew_definitions(rest))
+        if rest is loop.body and not self.cut_off:
             slow = self._smaller_tiles(loop.body, tests, slow)
         self.left += 1
         if ends is None:
@@ -394,7 +409,8 @@ class _Partitioner(StmtMutator):
                 for (condition, _), loop in zip(tests, ended)
                 if loop is not None
             }
-            smaller = self._remainder(renew_definitions(_replaced(body, known, True)))
+            remainder = self._remainder if first.kind == UNROLLED else self._last_columns
+            smaller = remainder(renew_definitions(_replaced(body, known, True)))
             made = IfThenElse(simplify(spare + most <= size), smaller, made)
         # Tiles of a group of known size may lie beyond the end.
         beyond = simplify(spare + most <= 0)
@@ -403,6 +419,12 @@ class _Partitioner(StmtMutator):
             if not _stores(StmtSimplifier(self._fresh()).visit(_replaced(body, none, True))):
                 made = IfThenElse(simplify(spare + most > 0), made, None)
         return made
+
+
+def _ends_vectors(tests: list[tuple[_Condition, Expr]]) -> bool:
+    """Whether all tests are where vectors end."""
+    ended = [condition.ended() for condition, _ in tests]
+    return all(loop is not None and loop.kind == VECTORIZED for loop in ended)
 
 
 def _line(value: Expr, var: Var) -> tuple[int, int]:
