@@ -11,11 +11,11 @@ import pytest
 from tests.everyday import few
 from tilewright import driver, te, topi
 from tilewright.dlight.cpu import BlockedWindow
-from tilewright.ir import IRModule, Var
+from tilewright.ir import IRModule, Var, pre_order
 from tilewright.runtime import guarded
 from tilewright.scheduling import NotApplicable
 from tilewright.target import Target
-from tilewright.tir import PrimFunc
+from tilewright.tir import For, PrimFunc
 from tilewright.tir.attrs import IS_SCHEDULED
 from tilewright.tir.schedule import Schedule
 
@@ -113,9 +113,9 @@ def test_infinities_and_nan_go_through_windows() -> None:
     assert np.isposinf(found).sum() == 4 * LANES
 
 
-def is_padded(func: PrimFunc) -> bool:
+def is_padded(func: PrimFunc, target: Target = NATIVE) -> bool:
     """Whether a function as scheduled copies its input into a padded buffer."""
-    made = apply(func, NATIVE)
+    made = apply(func, target)
     assert isinstance(made, PrimFunc), made
     return "pad_temp" in made.script()
 
@@ -193,6 +193,30 @@ def test_symbolic_images(size: int, options: dict[str, Any], target: Target, kno
         plain(x, w, b, expected)
         kernel(guarded(x), guarded(w), guarded(b), held := guarded(found))
         np.testing.assert_allclose(held, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("width", "size", "vectors", "columns"),
+    [
+        (16, 3, 1, 8), (17, 3, 1, 6), (19, 5, 1, 7), (28, 3, 1, 7), (9, 5, 1, 5), (16, 7, 1, 8),
+        (28, 3, 2, 4), (3, 5, 1, 3), (1, 3, 1, 1), (0, 3, 1, 1),
+    ],
+)  # fmt: skip
+def test_columns_of_a_tile(width: int, size: int, vectors: int, columns: int) -> None:
+    """Sums fill half of the registers; few columns begin too often, large windows most of all."""
+    lanes = NARROW.vector_lanes(32)
+    func = depthwise(image(vectors * lanes, 9, width, vectors * lanes), size)
+    made = apply(func, NARROW)
+    assert isinstance(made, PrimFunc), made
+    loops = [node for node in pre_order(made.body) if isinstance(node, For)]
+    (tile,) = {node.extent.value for node in loops if node.loop_var.name == "w_1"}
+    assert tile == columns
+    check(func, NARROW)
+
+
+def test_tiles_are_wide_enough_to_read_in_place() -> None:
+    assert not is_padded(depthwise(image(8, 9, 9, 8), 5), NARROW)
+    assert not is_padded(depthwise(image(8, 16, 16, 8), 7), NARROW)
 
 
 @pytest.mark.parametrize("size", [3, 5])

@@ -29,7 +29,6 @@ from tilewright.dlight.cpu.contraction.joined_axes import join_pixels
 from tilewright.dlight.cpu.contraction.packing import is_fetched_ahead
 from tilewright.dlight.cpu.contraction.register_tile import (
     Limits,
-    even_size,
     rank_tiles,
     tile_registers,
 )
@@ -64,8 +63,9 @@ from tilewright.tir.schedule.handles import BlockRV, LoopRV
 _LINE_BYTES = 64
 # Larger windows are left to rules that reduce in loops; steps of vectors that are written out.
 _LARGEST_WINDOW, _UNROLLED = 64, 160
-# Vectors of a window's tile, and so many of these that it hardly matters whether one is cut off.
-_MOST_COLUMNS, _MANY_TILES = 14, 3
+# The most columns of a window's tile. To begin one takes as long as a column of so many taps per
+# register: multiply-adds of few sums wait for each other (measured on a Zen 4, AVX2 and AVX-512).
+_MOST_COLUMNS, _TAPS_TO_BEGIN = 14, 0.5
 # Rows and columns that an image counts as if their number comes with the call, and columns of its
 # tiles: widths are often multiples.
 _ASSUMED, _COLUMNS = 56, 7
@@ -315,12 +315,16 @@ def _is_read_in_place(
 
 def _columns_of(image: _Image, target: Target) -> int:
     """Columns of a window's tile: their sums and what they read fit in the registers."""
-    extent, most = image.column.extent, min(_MOST_COLUMNS, target.vector_registers // 2 - 1)
+    extent, vectors = image.column.extent, -(-(image.lane.extent or 1) // target.vector_lanes(32))
+    most = max(1, min(_MOST_COLUMNS, target.vector_registers // 2 // vectors))
     if extent is None:
         return min(_COLUMNS, most)
-    size = even_size(extent, most)
-    # Narrow tiles load weights more often; of several wide ones the last may overlap another.
-    return most if 2 * size < most and extent >= _MANY_TILES * most else size
+    begin = work_of(image.found.steps) / (_TAPS_TO_BEGIN * target.vector_registers)
+
+    def cost(columns: int) -> tuple[float, int]:
+        return -(-extent // columns) * (columns + begin), -columns
+
+    return min(range(1, max(1, min(most, extent)) + 1), key=cost)
 
 
 def _is_pointwise(image: _Image) -> bool:
