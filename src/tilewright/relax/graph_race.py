@@ -138,7 +138,7 @@ class GraphRace:
         ways = 2 if measured_ways else 1
         # A record of each function: a graph that is built, and run in turns with the one by rule.
         another = ways * (_BUILDS * self._build_seconds + 2 * _IN_PLACE * _PROFILED * call)
-        self.most = max(1, min(_BEST, int(_SHARE * budget / another) - 1))
+        self.most = max(1, int(min(_BEST, _SHARE * budget / another - 1)))
         # Two graphs in turns, before the search and in the end: as often as a share allows.
         each = ways * 2 * (max(_TURN_SECONDS, call) + call)
         rounds = max(_FEW * each, min(_ROUNDS * each, _SHARE * budget))
@@ -243,7 +243,7 @@ def _hashes(base: _Way, named: Iterable[str]) -> set[str]:
 def _harmless(
     base: _Way, named: Mapping[str, Sequence[Nominee]], attempts: Attempts
 ) -> dict[str, list[Nominee]]:
-    """Leave out records that have ended the process."""
+    """Leave out records that have ended the process. Who has none left goes by rule."""
     found = {}
     for name, some in named.items():
         workload = workload_hash(base.functions[name])
@@ -256,8 +256,7 @@ def _harmless(
                     item.digest[:12],
                     workload[:12],
                 )
-        if kept:
-            found[name] = kept
+        found[name] = kept
     return found
 
 
@@ -283,8 +282,7 @@ def _survivors(
                     continue
                 attempts.suspects.discard(key)
             kept.append(item)
-        if kept:
-            found[name] = kept
+        found[name] = kept
     return found
 
 
@@ -315,7 +313,7 @@ def _tuned(
         return gains(base.executable, way.executable, inputs, rounds, workloads)
 
     if base.executable.device_kind == "cuda":
-        return built({name: some[0] for name, some in named.items()})
+        return built({name: some[0] for name, some in named.items() if some})
     found = list[dict[str, float]]()
     for place in range(max(map(len, named.values()), default=0)):
         # One at a time: each has constants of its own.

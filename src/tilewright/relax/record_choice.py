@@ -153,7 +153,8 @@ def served_best(
     """
     found = {}
     for name, some in names.items():
-        best = max(range(len(some)), key=lambda place: ways[place].get(name, 0.0))
-        if ways[best].get(name, 0.0) > 1.0 + FASTER:
-            found[name] = some[best]
+        speedups = [way.get(name, 0.0) for _, way in zip(some, ways)]
+        best = max(speedups, default=0.0)
+        if best > 1.0 + FASTER:
+            found[name] = some[speedups.index(best)]
     return found
