@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -103,6 +104,7 @@ def test_what_is_kept_for_the_race_is_a_part_of_any_budget() -> None:
     assert 0.0 < few < some < much and some < 2.5
     assert race.most == graph_race._BEST
     assert race.seconds(0.5, measured_ways=True) > few and race.most == 1
+    assert math.isfinite(race.seconds(1e308, measured_ways=False)) and race.most == graph_race._BEST
     race._build_seconds = 1e3
     assert race.seconds(100.0, measured_ways=False) > 1e3 and race.most == 1
 
