@@ -84,6 +84,23 @@ def far_apart(*shape: int, reach: float) -> np.ndarray:
     return (10.0 ** np.random.default_rng(5).uniform(-reach, reach, shape)).astype("float32")
 
 
+def halved(x: np.ndarray, w: np.ndarray, peak: float) -> tuple[np.ndarray, np.ndarray]:
+    """Half of the rows and of the columns have one channel only; the others, a peak there."""
+    x, w = x * np.float32(len(w) ** -0.5), w * np.float32(len(w) ** -0.5)
+    x[:, 3], w[3] = peak, peak
+    x[: len(x) // 2], w[:, : w.shape[1] // 2] = 0, 0
+    x[: len(x) // 2, 3], w[3, : w.shape[1] // 2] = 1, 1
+    return x, w
+
+
+def small_rows(x: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of the matrix that are small next to others, and all that some columns have."""
+    w = w.copy()
+    w[: len(w) // 2] *= np.float32(1e-6)
+    w[len(w) // 2 :, :100] = 0
+    return x, w
+
+
 KINDS = {
     "normal": lambda x, w: (x, w),
     "positive": lambda x, w: (np.abs(x), np.abs(w)),
@@ -92,6 +109,11 @@ KINDS = {
     "columns apart": lambda x, w: (x, w * far_apart(w.shape[1], reach=15)),
     "outliers": lambda x, w: (x * np.where(np.arange(len(w)) % 50 == 7, 1000, 1).astype("f4"), w),
     "sparse": lambda x, w: (x * (np.abs(x) > 2), w * (np.abs(w) > 2)),
+    "one channel": lambda x, w: halved(x, w, 0),
+    "positive, one channel": lambda x, w: halved(np.abs(x), np.abs(w), 0),
+    "one channel, peaks": lambda x, w: halved(x * np.float32(0.05), w * np.float32(0.05), 1.9),
+    "small rows": small_rows,
+    "rows up to the largest numbers": lambda x, w: (x * far_apart(len(x), 1, reach=35), w),
 }
 
 

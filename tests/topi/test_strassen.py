@@ -54,11 +54,27 @@ def test_a_matrix_is_brought_to_one_size() -> None:
     depths, widths = strassen_scales(w)
     for scales in (depths, widths):
         assert scales.dtype == w.dtype and set(np.frexp(scales)[0]) == {0.5}
-    scaled = np.abs(w / depths[:, None].astype("float64") / widths)
+    scaled = w / depths[:, None].astype("float64") / widths
+    norms = np.linalg.norm(scaled, axis=0)
     used = [0, 1, 2, 3, 5]
-    assert scaled.max() < 2 and scaled.max(axis=0)[used].min() >= 1
-    assert depths.max() == 1
-    np.testing.assert_array_equal(scaled[:, 4], 0)
+    assert norms.max() < 2 and norms[used].min() >= 1
+    assert depths.max() == 1 and depths.min() < 1e-15
+    np.testing.assert_array_equal(norms[4], 0)
+
+
+@pytest.mark.parametrize("small", [1e-3, 1e-15])
+def test_scales_of_the_depth_make_no_column_much_longer(small: float) -> None:
+    """A column that has small rows only would be large there, where the data was made small."""
+    w = np.random.default_rng(1).standard_normal((64, 8)).astype("float32")
+    w[:32] *= np.float32(small)
+    w[32:, 3] = 0
+    depths, widths = strassen_scales(w)
+    norms = np.linalg.norm(w.astype("float64"), axis=0)
+    assert (widths / norms < 5**0.5).all()
+    w[:, 3] = w[:, 2]
+    depths, widths = strassen_scales(w)
+    norms = np.linalg.norm(w.astype("float64"), axis=0)
+    assert (widths / norms < 5**0.5).all() and depths[:32].max() <= 64 * small
 
 
 @pytest.mark.parametrize("value", [1e-45, 1e-38, 1.0, 1e30])

@@ -12,11 +12,13 @@
 less, but a larger error (Higham, *Accuracy and Stability of Numerical Algorithms*, 23.2.2). Sums of
 quarters of a constant matrix are made beforehand.
 
-Whatever is added shares the error of the larger number, so first all are brought to one size, by
-powers of two and therefore exactly (Ballard, Benson, Druinsky, Lipshitz, Schwartz, *Improving the
-Numerical Stability of Fast Matrix Multiplication*, 2016): rows of the constant matrix, with columns
-of the data, then its columns, and last the data's rows, in each call. A row with an infinity or a
-NaN takes part as zeros, and its results are NaN.
+Whatever is added shares the error of the larger, so first all are brought to one size, by powers
+of two and therefore exactly (Ballard, Benson, Druinsky, Lipshitz, Schwartz, *Improving the
+Numerical Stability of Fast Matrix Multiplication*, 2016). A size is a Euclidean norm: then an
+error relative to the norms of two rows and of two columns is one relative to those of each.
+Columns of the constant matrix come first; then its rows, with columns of the data, as far as no
+column becomes much longer; and last the data's rows, in each call. A row with an infinity or a NaN
+takes part as zeros, and its results are NaN.
 """
 
 from __future__ import annotations
@@ -68,25 +70,29 @@ _RESULT = _matrix(
 #: Products of halves that make a product.
 STRASSEN_PRODUCTS = len(_LEFT)
 # Exponents of float32: of the smallest normal number (-126); of columns, as far as a result times
-# its column's scale stays in range before its row's brings it back; of the depth, as far as scaled
-# columns have all their digits before it is scaled.
-_SMALLEST, _WIDEST, _DEEPEST = 126, 100, 60
-# Of its bits: those before the exponent, all but the sign, and infinity.
-_FRACTION_BITS, _MAGNITUDE, _INFINITY = 23, 0x7FFFFFFF, 0x7F800000
+# its column's scale stays in range, and keeps its digits, before its row's brings it back; of the
+# depth, as far as scaled columns have all their digits before it is scaled.
+_SMALLEST, _WIDEST, _DEEPEST = 126, 120, 60
+# Of numbers: the bits before the exponent, and what is added to it.
+_FRACTION_BITS, _BIAS = {"float32": 23, "float64": 52}, {"float32": 127, "float64": 1023}
 
 
 def strassen_scales(weight: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Powers of two for the columns of the data, and for the columns of the result.
 
-    They bring a finite matrix ``[K, N]`` to one size: divided by the first along ``K`` and by the
-    second along ``N``, no number exceeds two, and the largest of each column is one at least.
+    A finite matrix ``[K, N]`` is divided by the first along ``K`` and by the second along ``N``,
+    which brings the norms of its columns between one and two. Of the data only columns get smaller
+    whose numbers are at most ``2 / K ** 0.5`` then: so for the norms of the data's rows, which only
+    shrink, that of no column grew by more than a small factor.
     """
-    rows = np.abs(weight).max(axis=1, initial=0)
-    depths = _exponents(rows)
-    # Those of the data only get smaller, so that they stay finite.
-    depths = np.clip(depths - depths.max(initial=-_SMALLEST), -_DEEPEST, 0)
-    columns = (np.abs(weight) / np.ldexp(1.0, depths)[:, None]).max(axis=0, initial=0)
-    widths = np.where(columns > 0, np.clip(_exponents(columns), -_WIDEST, _WIDEST), 0)
+    exact = weight.astype("float64")
+    first = np.where(exact.any(axis=0), _exponents(np.linalg.norm(exact, axis=0)), 0)
+    exact = np.ldexp(exact, -first)
+    rows = np.abs(exact).max(axis=1, initial=0) * len(exact) ** 0.5
+    depths = np.clip(_exponents(rows), -_DEEPEST, 0)
+    exact = np.ldexp(exact, -depths[:, None])
+    columns = first + _exponents(np.linalg.norm(exact, axis=0))
+    widths = np.where(exact.any(axis=0), np.clip(columns, -_WIDEST, _WIDEST), 0)
     one = weight.dtype.type(1)
     return np.ldexp(one, depths), np.ldexp(one, widths)
 
@@ -190,33 +196,36 @@ def matmul_strassen(
 
 
 def _scales_of_rows(data: Tensor, depths: Tensor) -> tuple[Tensor, Tensor]:
-    """Factors that bring each row's largest number between one and two, and back.
+    """Factors that bring each row's norm between one and two, and back.
 
-    They are found among the bits, whose order as integers is that of magnitudes, NaN last. Rows
-    that aren't finite have 0 and NaN; the way back of a row of zeros is 0, as its partner's errors
-    are no part of it.
+    Sums of squares of float32 are in the range of float64, and half of their exponents are the
+    norms'. Rows that aren't finite have 0 and NaN; the way back of a row of zeros is 0, as its
+    partner's errors are no part of it.
     """
     *rows, depth = data.shape
     rk = te.reduce_axis((0, depth), "rk")
-
-    def magnitude(*i: Expr) -> Expr:
-        value = data(*i, rk.var) * depths(rk.var)
-        bits = call("reinterpret", value, dtype="int32")
-        return call("bitwise_and", bits, const(_MAGNITUDE, "int32"))
-
-    largest: Tensor = compute(rows, lambda *i: te.max(magnitude(*i), axis=[rk]), name="largest")
     most = 2 * _SMALLEST + 1
 
+    def value(*i: Expr) -> Expr:
+        return data(*i, rk.var).astype("float64") * depths(rk.var).astype("float64")
+
+    squares: Tensor = compute(
+        rows, lambda *i: te.sum(value(*i) * value(*i), axis=[rk]), name="squares"
+    )
+
     def as_float(exponent: Expr) -> Expr:
-        bits = call("shift_left", exponent, const(_FRACTION_BITS, "int32"))
+        bits = call("shift_left", exponent, const(_FRACTION_BITS["float32"], "int32"))
         return call("reinterpret", bits, dtype="float32")
 
     def exponent(*i: Expr) -> Expr:
-        bits = call("shift_right", largest(*i), const(_FRACTION_BITS, "int32"))
-        return maximum(minimum(bits, const(most, "int32")), const(1, "int32"))
+        bits = call("reinterpret", squares(*i), dtype="int64")
+        bits = call("shift_right", bits, const(_FRACTION_BITS["float64"], "int64"))
+        # Half of what the exponent is without its bias, rounded down.
+        half = call("shift_right", bits - _BIAS["float64"], const(1, "int64")) + _BIAS["float32"]
+        return maximum(minimum(half, const(most, "int64")), const(1, "int64")).astype("int32")
 
     def is_finite(*i: Expr) -> Expr:
-        return largest(*i) < const(_INFINITY, "int32")
+        return squares(*i) < const(float("inf"), "float64")
 
     zero, none = const(0, "float32"), const(float("nan"), "float32")
     down: Tensor = compute(
@@ -227,7 +236,7 @@ def _scales_of_rows(data: Tensor, depths: Tensor) -> tuple[Tensor, Tensor]:
     up: Tensor = compute(
         rows,
         lambda *i: Select(
-            is_finite(*i), Select(largest(*i) > 0, as_float(exponent(*i)), zero), none
+            is_finite(*i), Select(squares(*i) > 0, as_float(exponent(*i)), zero), none
         ),
         name="up",
     )
