@@ -58,9 +58,9 @@ def test_a_visitor_sees_everything_in_order() -> None:
     names = Names()
     names.visit_expr(example()["main"])
     assert names.seen == [
-        "def x", "def flag", "square", "dataflow lv", "add", "const", "def gv", "if", "square",
-        "def gv1", "def gv2", "def gv3", "item 0", "def gv4", "item 1", "def gv5", "maximum",
-        "def gv6",
+        "def x", "def flag", "relax.square", "dataflow lv", "relax.add", "const", "def gv", "if",
+        "relax.square", "def gv1", "def gv2", "def gv3", "item 0", "def gv4", "item 1", "def gv5",
+        "relax.maximum", "def gv6",
     ]  # fmt: skip
 
 

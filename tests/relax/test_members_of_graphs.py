@@ -74,10 +74,10 @@ def test_a_visitor_starts_anywhere() -> None:
     seen = Seen()
     seen.visit_var_def(var)
     seen.visit_binding(binding)
-    assert seen.seen == ["dataflow var", "square", "dataflow var"]
+    assert seen.seen == ["dataflow var", "relax.square", "dataflow var"]
     seen.seen.clear()
     seen.visit_binding_block(block)
-    assert seen.seen == ["square", "dataflow var", "add", "var"]
+    assert seen.seen == ["relax.square", "dataflow var", "relax.add", "var"]
     assert seen.visit_span(None) is None
     assert isinstance(seen, relax.ExprFunctor)
     for method in (relax.ExprFunctor.visit_binding, relax.ExprFunctor.visit_binding_block):

@@ -361,6 +361,6 @@ def test_the_legalisation_takes_the_attributes_by_name(name: str) -> None:
     declared = op.OPERATORS.get(name)
     assert declared.legalize is not None
     taken = inspect.signature(declared.legalize)
-    bound = taken.bind(*declared.operands, **dict.fromkeys(declared.attributes))
+    bound = taken.bind(*declared.operand_kinds, **dict.fromkeys(declared.attributes))
     named = {**bound.arguments, **bound.arguments.get("options", {})}
     assert named.keys() >= set(declared.attributes)

@@ -119,7 +119,14 @@ from tilewright.ir.node import (
     node,
     set_span,
 )
-from tilewright.ir.op import OPS, STATED_RESULTS, Op, register_op, register_op_attr
+from tilewright.ir.op import (
+    OPS,
+    STATED_RESULTS,
+    Op,
+    register_op,
+    register_op_attr,
+    register_operators,
+)
 from tilewright.ir.range import Range
 from tilewright.ir.scalable import (
     MAX_VSCALE,

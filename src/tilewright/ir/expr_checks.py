@@ -104,7 +104,7 @@ def check_extents(extents: Iterable[object], what: str, name: str = "") -> None:
 
 def check_call(op: object, dtype: object) -> None:
     """Refuse a call of an unknown operator, or with an invalid dtype."""
-    if not isinstance(op, Op):
+    if type(op) is not Op:
         raise VerifyError(f"a Call names an operator of the table ir.OPS, got {op!r}")
     check_dtype(dtype)
 

@@ -180,7 +180,7 @@ def _encode(value: object, numbers: dict[int, int]) -> Any:
     if isinstance(value, dict):
         pairs = value.items()
         return {"dict": [[_encode(k, numbers), _encode(v, numbers)] for k, v in pairs]}
-    if isinstance(value, Op):
+    if type(value) is Op:
         return {"op": value.name}
     if isinstance(value, np.ndarray):
         return {"array": array_as_json(value)}

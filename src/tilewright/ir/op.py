@@ -51,12 +51,15 @@ class Op:
 
     @staticmethod
     def get(op_name: str) -> Op:
-        """Return an operator by name, also ``"tirx.exp"``.
+        """Return an operator by name, also ``"tirx.exp"`` or, of graphs, ``"relax.add"``.
 
         Raises an error that names similar ones if there is none.
         """
-        package, _, name = op_name.rpartition(".")
-        return OPS.get(name if package in ("tir", "tirx") and op_name not in OPS else op_name)
+        package, _, name = op_name.partition(".")
+        if op_name in OPS or package not in _TABLES:
+            return OPS.get(op_name)
+        found: Op = _TABLES[package].get(name)
+        return found
 
     @property
     def num_inputs(self) -> int:
@@ -88,7 +91,8 @@ class Op:
     @staticmethod
     def list_op_names() -> list[str]:
         """Return the names of all operators."""
-        return [name for name, _ in OPS.items()]
+        graphs = [table for table in _TABLES.values() if table is not OPS]
+        return [*OPS, *(op.name for table in graphs for _, op in table.items())]
 
     def get_attr(self, attr_name: str) -> Any:
         """Return an attribute that somebody registered for the operator, or ``None``."""
@@ -117,6 +121,15 @@ class Op:
 
 OPS: Registry[Op] = Registry("operator")
 
+# By the first part of names.
+_TABLES: dict[str, Registry[Any]] = {"tir": OPS, "tirx": OPS}
+
+
+def register_operators(package: str, table: Registry[Any]) -> None:
+    """Let ``Op.get`` find a table's operators by the package's name before their keys."""
+    _TABLES[package] = table
+
+
 #: Results that are dtypes themselves.
 STATED_RESULTS = ("handle", "void", "int32")
 
@@ -132,7 +145,7 @@ def register_op_attr(op_name: str, attr_key: str, value: object = None, level: i
     """
 
     def register(noted: object) -> Any:
-        OPS.get(op_name).set_attr(attr_key, noted, level)
+        Op.get(op_name).set_attr(attr_key, noted, level)
         return noted
 
     return register if value is None else register(value)

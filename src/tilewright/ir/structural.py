@@ -316,7 +316,7 @@ class _Hasher:
             out.append("N")
         elif isinstance(value, Mapping):
             self.mapping(value)
-        elif isinstance(value, Op):
+        elif type(value) is Op:
             out.append("o" + value.name)
         elif isinstance(value, ScalableLanes):
             out.append(f"v{value.factor}")

@@ -161,7 +161,7 @@ def null_value() -> RelaxCall:
 def _returning(op: Any, func: str | ExternFunc, args: Sequence[object], info: Any) -> RelaxCall:
     if isinstance(info, (list, tuple)):
         if len(info) > 1:
-            raise VerifyError(f"{op.name} has one result; several are a TupleStructInfo")
+            raise VerifyError(f"{op.key} has one result; several are a TupleStructInfo")
         info = info[0] if info else _NOTHING
     return RelaxCall(op, (_reference(func), *_arguments(args)), {}, (info,))
 

@@ -388,8 +388,8 @@ class RelaxCall(RelaxExpr):
 
     @property
     def op_name(self) -> str:
-        """Name of the operator or function."""
-        return str(self.op.name)
+        """Name of the function, or of the operator, without the ``relax.`` of ``call.op.name``."""
+        return str(getattr(self.op, "key", self.op.name))
 
     def __repr__(self) -> str:
         return f"{self.op_name}({', '.join(map(repr, self.args))})"

@@ -24,11 +24,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tilewright.ir import (
     Expr,
+    Op,
     and_,
     as_expr,
     as_int,
@@ -37,6 +37,7 @@ from tilewright.ir import (
     minimum,
     not_,
     or_,
+    register_operators,
     register_text,
 )
 from tilewright.relax.expr import Constant, PrimValue, RelaxCall, RelaxExpr, ShapeExpr, Tuple
@@ -75,41 +76,57 @@ else:
 _KINDS = {"Tensor": Tensor, "TensorTuple": TensorTuple, "Shape": Shape, "Prim": Prim}
 
 
-@dataclass(eq=False, repr=False)
-class RelaxOp:
-    """A graph operator; made by :func:`operator`."""
+class RelaxOp(Op):
+    """A graph operator; made by :func:`operator`.
 
-    name: str
-    rule: Callable[..., StructInfo]
-    legalize: Callable[..., Any] | None
-    numpy: Callable[..., Any] | None
-    decompose: Callable[[RelaxCall], RelaxExpr | None] | None
-    usual: Callable[[RelaxCall], RelaxExpr | None] | None
-    prepare: Callable[..., dict[str, Any]] | None
-    pure: bool
-    effect: bool
+    ``name`` is the one of TVM, such as ``relax.nn.relu``; ``key`` is the one in tables and in
+    script: ``nn.relu``.
+    """
 
-    def __post_init__(self) -> None:
-        self.signature = inspect.signature(self.rule)
-        self.operands: dict[str, type] = {}
+    def __init__(
+        self,
+        key: str,
+        rule: Callable[..., StructInfo],
+        *,
+        legalize: Callable[..., Any] | None = None,
+        numpy: Callable[..., Any] | None = None,
+        decompose: Callable[[RelaxCall], RelaxExpr | None] | None = None,
+        usual: Callable[[RelaxCall], RelaxExpr | None] | None = None,
+        prepare: Callable[..., dict[str, Any]] | None = None,
+        pure: bool = True,
+        effect: bool = False,
+    ) -> None:
+        impure = "opaque" if effect else "update"
+        doc = inspect.getdoc(rule) or ""
+        super().__init__(f"relax.{key}", None, "given", "pure" if pure else impure, doc)
+        self.key = key
+        self.rule = rule
+        self.legalize = legalize
+        self.numpy = numpy
+        self.decompose = decompose
+        self.usual = usual
+        self.prepare = prepare
+        self.pure = pure
+        self.signature = inspect.signature(rule)
+        self.operand_kinds: dict[str, type] = {}
         self.attributes: list[str] = []
         for parameter in self.signature.parameters.values():
             kind = str(parameter.annotation).split("|")[0].strip()
             if kind in _KINDS:
-                self.operands[parameter.name] = _KINDS[kind]
+                self.operand_kinds[parameter.name] = _KINDS[kind]
             else:
                 self.attributes.append(parameter.name)
-        self.__doc__ = self.rule.__doc__
+        self.__doc__ = rule.__doc__
 
     def content_key(self, ignore_ndarray: bool) -> str:
         """Operators compare and hash by name."""
-        return self.name
+        return self.key
 
     def __repr__(self) -> str:
-        return f"RelaxOp({self.name})"
+        return f"RelaxOp({self.key})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _named, (self.name,)
+        return _named, (self.key,)
 
     # ---- building ---------------------------------------------------------------------------
 
@@ -121,17 +138,17 @@ class RelaxOp:
         try:
             bound = self.signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise VerifyError(f"{self.name}{self.signature}: {error}") from None
+            raise VerifyError(f"{self.key}{self.signature}: {error}") from None
         bound.apply_defaults()
         values = {
-            name: getattr(value, "_expr", value) if name in self.operands else value
+            name: getattr(value, "_expr", value) if name in self.operand_kinds else value
             for name, value in bound.arguments.items()
         }
         like = next(
             (
                 value
                 for name, value in values.items()
-                if name in self.operands and hasattr(value, "struct_info")
+                if name in self.operand_kinds and hasattr(value, "struct_info")
             ),
             None,
         )
@@ -139,7 +156,7 @@ class RelaxOp:
         if scalar is not None:
             return scalar  # type: ignore[return-value]
         operands: dict[str, RelaxExpr | None] = {}
-        for name, kind in self.operands.items():
+        for name, kind in self.operand_kinds.items():
             value = values[name]
             operands[name] = None if value is None else self._operand(name, kind, value, like)
         attrs = {name: _attribute_value(values[name]) for name in self.attributes}
@@ -147,21 +164,21 @@ class RelaxOp:
             try:
                 attrs = {**attrs, **self.prepare(**operands, **attrs)}
             except VerifyError as error:
-                raise VerifyError(f"{self.name}: {error}") from None
+                raise VerifyError(f"{self.key}: {error}") from None
         given = list(operands.values())
         while given and given[-1] is None:
             given.pop()
         if any(value is None for value in given):
             missing = [name for name, value in operands.items() if value is None]
             raise VerifyError(
-                f"{self.name}: {', '.join(missing)} left out, but a later operand is given"
+                f"{self.key}: {', '.join(missing)} left out, but a later operand is given"
             )
         return RelaxCall(self, tuple(given), attrs)
 
     def _on_scalars(self, values: Mapping[str, Any]) -> PrimValue | None:
         """The result of arithmetic on scalars, which is one; ``None`` if these are none."""
-        formula = SCALAR_FORMULAS.get(self.name)
-        operands = [_scalar(values[name]) for name in self.operands]
+        formula = SCALAR_FORMULAS.get(self.key)
+        operands = [_scalar(values[name]) for name in self.operand_kinds]
         if formula is None or not any(isinstance(item, Expr) for item in operands):
             return None
         if None in operands:
@@ -173,7 +190,7 @@ class RelaxOp:
             made = value if isinstance(value, RelaxExpr) else ShapeExpr(shape_values(value))
             extents = made.values if isinstance(made, ShapeExpr) else ()
             if any((as_int(extent) or 0) < 0 for extent in extents):
-                raise VerifyError(f"{self.name}: extents must not be negative: {made!r}")
+                raise VerifyError(f"{self.key}: extents must not be negative: {made!r}")
             return made
         made = as_relax(value, like)
         expected: dict[type, type[StructInfo]] = {
@@ -187,7 +204,7 @@ class RelaxOp:
             return PrimValue(made.data.item())
         if not isinstance(made.struct_info, expected[kind]):
             raise VerifyError(
-                f"{self.name}: operand {name} must be a {kind.__name__}, "
+                f"{self.key}: operand {name} must be a {kind.__name__}, "
                 f"got {made!r}: {made.struct_info!r}"
             )
         return made
@@ -201,18 +218,18 @@ class RelaxOp:
             return self.rule(**self._named(views, call.attrs))
         except VerifyError as error:
             shown = ", ".join(
-                f"{name}: {arg.struct_info!r}" for name, arg in zip(self.operands, call.args)
+                f"{name}: {arg.struct_info!r}" for name, arg in zip(self.operand_kinds, call.args)
             )
-            raise VerifyError(f"{self.name}({shown}): {error}") from None
+            raise VerifyError(f"{self.key}({shown}): {error}") from None
 
-    def arguments(self, call: RelaxCall) -> dict[str, RelaxExpr | None]:
+    def operands_of(self, call: RelaxCall) -> dict[str, RelaxExpr | None]:
         """Operands of a call by name; those left out are ``None``."""
-        names = list(self.operands)
+        names = list(self.operand_kinds)
         padded = [*call.args, *([None] * (len(names) - len(call.args)))]
         return dict(zip(names, padded))
 
     def _named(self, values: Sequence[object], attrs: Mapping[str, object]) -> dict[str, Any]:
-        names = list(self.operands)
+        names = list(self.operand_kinds)
         padded = [*values, *([None] * (len(names) - len(values)))]
         return {**dict(zip(names, padded)), **attrs}
 
@@ -288,7 +305,9 @@ def _view(arg: RelaxExpr) -> Any:
 
 
 OPERATORS: Registry[RelaxOp] = Registry("relax operator")
-"""All graph operators by name, such as ``matmul`` or ``nn.relu``."""
+"""All graph operators by key, such as ``matmul`` or ``nn.relu``."""
+
+register_operators("relax", OPERATORS)
 
 Builder = Callable[..., RelaxCall]
 BUILDERS: dict[str, Callable[..., Any]] = {}
@@ -299,7 +318,7 @@ def _named(name: str) -> RelaxOp:
     return OPERATORS.get(name)
 
 
-register_text("relax_op", RelaxOp, lambda op: str(op.name), _named)
+register_text("relax_op", RelaxOp, lambda op: str(op.key), _named)
 
 
 def builders_in(space: str = "") -> dict[str, Callable[..., Any]]:
@@ -426,8 +445,8 @@ def get_op(name: str) -> RelaxOp:
 
 
 def is_call_to(expr: object, name: str) -> bool:
-    """Whether an expression is a call of the operator ``name``."""
-    return isinstance(expr, RelaxCall) and isinstance(expr.op, RelaxOp) and expr.op.name == name
+    """Whether an expression is a call of the operator of that key."""
+    return isinstance(expr, RelaxCall) and isinstance(expr.op, RelaxOp) and expr.op.key == name
 
 
 def tuple_items(expr: RelaxExpr) -> tuple[RelaxExpr, ...]:

@@ -88,7 +88,7 @@ def has_effect(value: RelaxExpr) -> bool:
         inner = (b.value for branch in value.branches for b in nested_bindings(branch))
         return any(map(has_effect, inner))
     if isinstance(value, RelaxCall) and isinstance(value.op, RelaxOp):
-        return value.op.effect or not value.attrs.get("pure", True)
+        return value.op.effect == "opaque" or not value.attrs.get("pure", True)
     return is_impure(value)
 
 

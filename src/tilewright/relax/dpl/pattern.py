@@ -364,7 +364,7 @@ class CallPattern(DFPattern):
             return
         for _ in matching.ways(self.op, call.op):
             yield from matching.all_ways(self.args, call.args)
-            if count == 2 and isinstance(call.op, RelaxOp) and call.op.name in COMMUTATIVE:
+            if count == 2 and isinstance(call.op, RelaxOp) and call.op.key in COMMUTATIVE:
                 yield from matching.all_ways(self.args, call.args[::-1])
 
 

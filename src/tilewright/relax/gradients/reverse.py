@@ -124,7 +124,7 @@ class Reverse:
             raise VerifyError(
                 f"the call of {what} has no gradient: run relax.transform.InlineFunctions first"
             )
-        name = call.op.name
+        name = call.op.key
         plain = usual_form(call)
         if plain is not None:
             self.through_expression(plain, adjoint)
@@ -144,13 +144,13 @@ class Reverse:
 
     def through_decomposition(self, var: RelaxVar, call: RelaxCall, adjoint: Adjoint) -> None:
         """Compute a call again by simpler operators, and go back through these."""
-        decompose = DECOMPOSITIONS.get(call.op.name, call.op.decompose)
+        decompose = DECOMPOSITIONS.get(call.op.key, call.op.decompose)
         made = None if decompose is None else decompose(call)
         if made is None:
             raise VerifyError(
-                f"operator {call.op.name} has no gradient, and {var.name} needs it; "
+                f"operator {call.op.key} has no gradient, and {var.name} needs it; "
                 "relax.gradients.register_gradient adds one, op.grad.no_grad stops gradients; "
-                + near_matches(call.op.name, [*GRADIENTS, *DECOMPOSITIONS])
+                + near_matches(call.op.key, [*GRADIENTS, *DECOMPOSITIONS])
             )
         self.through_expression(made, adjoint)
 

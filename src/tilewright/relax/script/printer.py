@@ -210,7 +210,7 @@ def _call(p: Printer, node: RelaxCall, precedence: int) -> str:
         default = op.signature.parameters[name].default
         if type(value) is not type(default) or value != default:
             parts.append(f"{name}={p.value(value)}")
-    return f"R.{op.name}({', '.join(parts)})"
+    return f"R.{op.key}({', '.join(parts)})"
 
 
 def _call_packed(p: Printer, node: RelaxCall) -> str:
@@ -230,7 +230,7 @@ def _call_packed(p: Printer, node: RelaxCall) -> str:
         parts.append(f"inplace_indices={p.value(node.attrs['inplace_indices'])}")
     dps = node.op is CALL_DPS_PACKED
     parts.append(f"{'out_sinfo' if dps else 'sinfo_args'}={_infos(p, node)}")
-    return f"R.{node.op.name}({', '.join(parts)})"
+    return f"R.{node.op.key}({', '.join(parts)})"
 
 
 def _infos(p: Printer, node: RelaxCall) -> str:
@@ -249,7 +249,7 @@ def _call_tir(p: Printer, node: RelaxCall) -> str:
         parts.append(f"te_grad_name={quote(node.attrs['te_grad_name'])}")
         options = dict(node.attrs["te_grad_kwargs"])
         parts += [f"te_grad_kwargs={p.value(options)}"] if options else []
-    return f"R.{node.op.name}({', '.join(parts)})"
+    return f"R.{node.op.key}({', '.join(parts)})"
 
 
 # ---- functions --------------------------------------------------------------------------------

@@ -60,12 +60,12 @@ class ConvertLayout(GraphPass):
         layout_cb: Callable[[RelaxCall], Mapping[str, Layouts]] | None = None,
     ) -> None:
         if layout_cb is not None:
-            self.desired: LayoutCallback = lambda call: _named(layout_cb(call)).get(call.op.name)
+            self.desired: LayoutCallback = lambda call: _named(layout_cb(call)).get(call.op.key)
         elif callable(desired_layouts):
             self.desired = desired_layouts
         else:
             named = _named(desired_layouts)
-            self.desired = lambda call: named.get(call.op.name)
+            self.desired = lambda call: named.get(call.op.key)
 
     def rewriter(self, mod: IRModule) -> FunctionRewriter:
         """Make the rewriter."""
@@ -262,7 +262,7 @@ class _LayoutConverter(FunctionRewriter):
         call = Site(original.op, operands, original.attrs)
         if is_call_to(original, "nn.conv2d"):
             return self.convolution(original, call)
-        rule = RULES.get(original.op.name)
+        rule = RULES.get(original.op.key)
         used = [var for item in operands for var in used_graph_vars(item)]
         if rule is None or not any(self.layout(var) for var in used):
             return None

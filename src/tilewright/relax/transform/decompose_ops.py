@@ -44,7 +44,7 @@ class _Decomposer(FunctionRewriter):
             plain = usual_form(value)
             if plain is not None:
                 return plain
-            if op.name in self.ops and op.decompose is not None:
+            if op.key in self.ops and op.decompose is not None:
                 made = op.decompose(value)
                 return value if made is None else made
         return value

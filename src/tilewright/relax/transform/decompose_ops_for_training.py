@@ -30,11 +30,11 @@ class _Decomposer(FunctionRewriter):
     def rewrite_value(self, value: RelaxExpr, var: RelaxVar) -> RelaxExpr:
         if not isinstance(value, RelaxCall) or not isinstance(value.op, RelaxOp):
             return value
-        if value.op.name not in TRAINING_OPS:
+        if value.op.key not in TRAINING_OPS:
             return value
         plain = usual_form(value)
         if plain is not None:
             return plain
-        decompose = DECOMPOSITIONS.get(value.op.name, value.op.decompose)
+        decompose = DECOMPOSITIONS.get(value.op.key, value.op.decompose)
         made = None if decompose is None else decompose(value)
         return value if made is None else made

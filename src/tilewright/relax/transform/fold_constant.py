@@ -191,7 +191,7 @@ def _call_key(value: RelaxCall) -> tuple[object, ...] | None:
     attrs = sorted(value.attrs.items())
     if not all(isinstance(item, (int, float, str, bool, type(None))) for _, item in attrs):
         return None
-    return value.op.name, kinds, tuple(attrs), tuple(type(item) for _, item in attrs)
+    return value.op.key, kinds, tuple(attrs), tuple(type(item) for _, item in attrs)
 
 
 def _moved_later(value: RelaxCall) -> RelaxExpr | None:

@@ -101,9 +101,9 @@ class _Legalizer(FunctionRewriter):
 
     def legalize(self, call: RelaxCall) -> RelaxExpr:
         op: RelaxOp = call.op
-        if op.name in self.skip:
+        if op.key in self.skip:
             return call
-        custom = self.customize.get(op.name) or OWN_RULES.get(op.name)
+        custom = self.customize.get(op.key) or OWN_RULES.get(op.key)
         if custom is not None:
             return custom(self.builder, call)
         plain = usual_form(call)
@@ -115,7 +115,7 @@ class _Legalizer(FunctionRewriter):
         if made is not None:
             return self.legalize_tree(made)
         if self.warns:
-            warnings.warn(f"no rule legalises relax.{op.name}: it stays", stacklevel=2)
+            warnings.warn(f"no rule legalises {op.name}: it stays", stacklevel=2)
         return call
 
     def legalize_tree(self, expr: RelaxExpr) -> RelaxExpr:
@@ -130,7 +130,7 @@ class _Legalizer(FunctionRewriter):
 
     def immediates(self, call: RelaxCall, arguments: dict[str, Any]) -> dict[str, Any]:
         """Scalar constants that become numbers; one value operand must stay a tensor."""
-        names = IMMEDIATE_OPERANDS.get(call.op.name, ())
+        names = IMMEDIATE_OPERANDS.get(call.op.key, ())
         found = {name: _scalar_value(arguments[name]) for name in names}
         numbers = {name: value for name, value in found.items() if value is not None}
         return numbers if len(numbers) < len(names) else {}
@@ -138,7 +138,7 @@ class _Legalizer(FunctionRewriter):
     def call_topi(self, call: RelaxCall) -> RelaxExpr:
         op: RelaxOp = call.op
         assert op.legalize is not None
-        arguments: dict[str, Any] = dict(op.arguments(call))
+        arguments: dict[str, Any] = dict(op.operands_of(call))
         numbers = self.immediates(call, arguments)
         for name, arg in arguments.items():
             if name in numbers:
@@ -151,9 +151,9 @@ class _Legalizer(FunctionRewriter):
         made = self.builder.call_te(
             op.legalize,
             *arguments.values(),
-            primfunc_name_hint=op.name.rpartition(".")[2],
-            primfunc_attrs={RESHAPE: True} if op.name in VIEW_OPERATORS else None,
-            primfunc_key=op.name,
+            primfunc_name_hint=op.key.rpartition(".")[2],
+            primfunc_attrs={RESHAPE: True} if op.key in VIEW_OPERATORS else None,
+            primfunc_key=op.key,
             sizes_checked=True,
             **call.attrs,
         )

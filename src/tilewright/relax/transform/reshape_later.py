@@ -96,7 +96,7 @@ class _Mover(FunctionRewriter):
 
 
 def _is_elementwise(call: RelaxCall) -> bool:
-    return isinstance(call.op, RelaxOp) and RULES.get(call.op.name) is elementwise
+    return isinstance(call.op, RelaxOp) and RULES.get(call.op.key) is elementwise
 
 
 def _shape(expr: RelaxExpr) -> Sequence[Expr]:

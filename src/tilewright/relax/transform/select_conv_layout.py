@@ -151,7 +151,7 @@ def _groups(function: Function, convolutions: Iterable[int]) -> list[list[int]]:
             continue
         if id(value) in chosen:
             place[id(value)] = binding.var
-        elif value.op.name not in RULES:
+        elif value.op.key not in RULES:
             continue
         for var in used_graph_vars(value):
             if _is_image(var) and root(var) is not root(binding.var):

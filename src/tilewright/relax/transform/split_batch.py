@@ -311,7 +311,7 @@ def _is_shared(arg: RelaxExpr, ndim: int) -> bool:
 
 
 def _name(call: RelaxCall) -> str:
-    return call.op.name if isinstance(call.op, RelaxOp) else ""
+    return call.op.key if isinstance(call.op, RelaxOp) else ""
 
 
 def _call(binding: VarBinding) -> RelaxCall:

@@ -139,7 +139,7 @@ class _Mixer(FunctionRewriter):
             self.bind_as_is(binding, self.resolve(value))
         else:
             args = tuple(self.resolve(arg) for arg in value.args)
-            name = value.op.name if isinstance(value.op, RelaxOp) else ""
+            name = value.op.key if isinstance(value.op, RelaxOp) else ""
             if name in ALWAYS and self.may_narrow(value, args):
                 self.always(binding.var, value, args)
             elif name in FOLLOW and self.follows(value, args):
