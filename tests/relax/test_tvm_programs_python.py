@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -170,3 +171,26 @@ def test_graphs_become_functions_of_python_at_any_stage(optimize: Any) -> None:
         torch.testing.assert_close(made["main"](x, w, b), torch.relu(x @ w + b).detach())
     with pytest.raises(VerifyError, match="no graph function 'bias_add'"):
         converter.convert(["bias_add"])
+
+
+def test_members_of_the_base_hide_no_global_functions(mixed: Any) -> None:
+    @tvm.register_global_func("get_function", override=True)
+    def double(x: Any, out: Any) -> None:
+        out[:] = x.numpy() * 2
+
+    try:
+        info = R.Tensor((2,), "float32")
+        made = mixed.call_dps_packed("get_function", [torch.ones(2)], out_ty=info)
+        assert made.tolist() == [2.0, 2.0]
+        x = torch.ones(4, 8)
+        torch.testing.assert_close(
+            mixed.call_dps_packed("test_swish", [x], out_ty=info), torch.sigmoid(x)
+        )
+    finally:
+        tvm.runtime.remove_global_func("get_function")
+
+
+def test_what_makes_modules_can_be_copied() -> None:
+    assert copy.copy(Mixed).ir_module is Mixed.ir_module
+    with pytest.raises(AttributeError, match="missing"):
+        Mixed.missing

@@ -82,6 +82,8 @@ class PyModuleFactory:
 
     def __getattr__(self, name: str) -> Any:
         """Return what the module has: ``functions``, ``script`` …"""
+        if name == "ir_module":  # a copy that is being made
+            raise AttributeError(name)
         return getattr(self.ir_module, name)
 
 
@@ -189,9 +191,10 @@ class BasePyModule:
     def call_dps_packed(self, func_name: str, args: Sequence[Any], out_ty: Any) -> Any:
         """Call a global function, which writes into new tensors; see ``call_tir``.
 
-        A method of that name is called in its place, and gives its result itself.
+        A function of this module, or method of its class, is called in place of a global function
+        of that name, and gives its result itself.
         """
-        own = getattr(self, func_name, None) if func_name.isidentifier() else None
+        own = None if hasattr(BasePyModule, func_name) else getattr(self, func_name, None)
         if callable(own):
             return own(*args)
         return self._write(get_global_func(func_name), args, out_ty)

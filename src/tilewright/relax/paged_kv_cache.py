@@ -63,8 +63,15 @@ class PagedAttentionKVCache:
         dtype: Any,
     ) -> None:
         self.max_batch, self.max_total, self.chunk, self.page_size = map(int, sizes)
-        if min(sizes) < 1:
-            raise RunError(f"sizes of a cache are positive, got {list(sizes)}")
+        if min(*sizes, layers, heads, head_dim) < 1:
+            raise RunError(
+                f"sizes of a cache are positive, got {[*sizes, layers, heads, head_dim]}"
+            )
+        if rope.mode != NO_ROPE and (rope.dim % 2 or not 0 < rope.dim <= head_dim):
+            raise RunError(
+                f"rotary embeddings turn pairs among {head_dim} numbers: rotary_dim {rope.dim} is "
+                "odd, not positive or more"
+            )
         count = -(-self.max_total // self.page_size) + 1
         self.memory = np.zeros((layers, count, 2, self.page_size, heads, head_dim), dtype)
         self.rope = rope
@@ -95,6 +102,7 @@ class PagedAttentionKVCache:
     def remove(self, number: int) -> None:
         """Forget a sequence."""
         self.free += self.sequence(number).pages
+        self.running = []  # rows of a forward that isn't over would go to pages of others
         del self.sequences[number]
 
     def fork(self, parent: int, child: int, position: int = -1) -> None:
@@ -103,6 +111,7 @@ class PagedAttentionKVCache:
         length = source.length if position == -1 else position
         if length not in range(source.length + 1):
             raise RunError(f"sequence {parent} has {source.length} places, not {length}")
+        self._require([(_Sequence(), length)])
         self.add(child)
         made = self.sequences[child]
         self._grow(made, length)
@@ -113,16 +122,24 @@ class PagedAttentionKVCache:
         found = self.sequence(number)
         if count not in range(found.length + 1):
             raise RunError(f"sequence {number} has {found.length} places, {count} can't go")
+        self.running = []
         found.length -= count
         kept = -(-found.length // self.page_size)
         self.free += found.pages[kept:]
         del found.pages[kept:]
 
-    def _grow(self, sequence: _Sequence, count: int) -> None:
-        needed = -(-(sequence.length + count) // self.page_size) - len(sequence.pages)
+    def _missing(self, sequence: _Sequence, count: int) -> int:
+        """How many more pages a sequence needs for new places."""
+        return -(-(sequence.length + count) // self.page_size) - len(sequence.pages)
+
+    def _require(self, growths: Sequence[tuple[_Sequence, int]]) -> None:
+        """Raise ``RunError`` unless there are pages for all of these new places."""
+        needed = sum(self._missing(*growth) for growth in growths)
         if needed > len(self.free):
             raise RunError(f"the cache has {len(self.free)} free pages, {needed} are needed")
-        sequence.pages += [self.free.pop() for _ in range(needed)]
+
+    def _grow(self, sequence: _Sequence, count: int) -> None:
+        sequence.pages += [self.free.pop() for _ in range(self._missing(sequence, count))]
         sequence.length += count
 
     def begin(self, numbers: Sequence[int], counts: Sequence[int]) -> None:
@@ -134,10 +151,11 @@ class PagedAttentionKVCache:
             )
         if sum(counts) > self.chunk:
             raise RunError(f"at most {self.chunk} places at once, got {sum(counts)}")
-        chosen = [self.sequence(number) for number in numbers]
-        for sequence, count in zip(chosen, counts):
-            self._grow(sequence, count)
-        self.running = list(zip(chosen, counts))
+        growths = [(self.sequence(number), count) for number, count in zip(numbers, counts)]
+        self._require(growths)
+        for growth in growths:
+            self._grow(*growth)
+        self.running = growths
 
     def end(self) -> None:
         """Say that all layers have seen the rows."""
@@ -155,7 +173,12 @@ class PagedAttentionKVCache:
             raise RunError(f"begin_forward promised {ends[-1]} rows, got {len(qkv)}")
         if layer not in range(len(self.memory)):
             raise RunError(f"the cache has {len(self.memory)} layers, not a layer {layer}")
-        heads = self.memory.shape[-2]
+        heads, dim = self.memory.shape[-2:]
+        if qkv.shape[1:] != (out.shape[1] + 2 * heads, dim) or out.shape[0] != len(qkv):
+            raise RunError(
+                f"qkv {list(qkv.shape)} isn't {list(out.shape)} with {heads} more heads each of "
+                f"keys and values, of {dim} numbers"
+            )
         rows = qkv.astype("float32")
         q, k, v = rows[:, : -2 * heads], rows[:, -2 * heads : -heads], rows[:, -heads:]
         positions = self.positions()

@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import weakref
 from pathlib import Path
 
 
 class TempDirectory:
-    """A folder that is removed with this object, or by ``remove``."""
+    """A new folder that is removed with this object, or by ``remove``.
+
+    Raises ``FileExistsError`` for a ``custom_path`` that is there: what others put into it would
+    be removed, too.
+    """
 
     def __init__(self, custom_path: str | None = None) -> None:
-        self.temp_dir = str(custom_path) if custom_path else tempfile.mkdtemp(prefix="tilewright-")
-        Path(self.temp_dir).mkdir(parents=True, exist_ok=True)
+        if custom_path:
+            Path(custom_path).mkdir(parents=True)
+            self.temp_dir = str(custom_path)
+        else:
+            self.temp_dir = tempfile.mkdtemp(prefix="tilewright-")
+        # It knows what to remove: the program may be in another folder by then.
+        whole = str(Path(self.temp_dir).absolute())
+        self._removal = weakref.finalize(self, shutil.rmtree, whole, ignore_errors=True)
 
     def remove(self) -> None:
         """Remove the folder and what is in it."""
-        shutil.rmtree(self.temp_dir, ignore_errors=True)
-
-    __del__ = remove
+        self._removal()
 
     @property
     def path(self) -> str:

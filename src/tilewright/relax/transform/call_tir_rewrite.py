@@ -75,9 +75,9 @@ class _Allocator(FunctionRewriter):
         super().__init__(mod)
 
     def rewrite(self, function: Function) -> Function:
-        if any(
-            is_call_to(binding.value, name) for binding in all_bindings(function) for name in _MADE
-        ):
+        calls = [b.value for b in all_bindings(function) if isinstance(b.value, RelaxCall)]
+        left = any(call.op in (CALL_TIR, CALL_TIR_INPLACE) for call in calls)
+        if not left and any(is_call_to(call, name) for call in calls for name in _MADE):
             return function  # it was rewritten before, and perhaps planned
         # Memory operations have effects, so the blocks are no dataflow blocks any more.
         self.owned: set[RelaxVar] = set()
