@@ -240,6 +240,8 @@ def test_attributes_of_newer_names_are_those_of_older_ones() -> None:
     attrs = Module["main"].attrs
     assert attrs["tir.is_scheduled"] == 1 and attrs.get("tirx.is_scheduled") == 1
     assert "tirx.noalias" in attrs and "tirx.other" not in attrs
+    assert "tir.noalias" not in Module["main"].without_attr("tirx.noalias").attrs
+    assert not IRModule({}, {"tirx.a": 1}).without_attr("tirx.a").attrs
     with pytest.raises(KeyError, match=r"^'tirx.other'"):
         attrs["tirx.other"]
     with tvm.target.Target("llvm"):

@@ -86,6 +86,11 @@ class DictAttrs(ReadOnlyDict[str, Any], Attrs):
     def __contains__(self, key: object) -> bool:
         return super().__contains__(_own_name(key))
 
+    def without(self, key: str) -> DictAttrs:
+        """Return the attributes except that of a name."""
+        name = _own_name(key)
+        return DictAttrs({k: v for k, v in self.items() if k != name})
+
     def get(self, key: str, default: Any = None) -> Any:
         """Return the attribute of a name, or the default."""
         return super().get(_own_name(key), default)

@@ -59,7 +59,7 @@ class BaseFunc(Shown):
 
     def without_attr(self, attr_key: str) -> Self:
         """Return a copy without an attribute."""
-        return self.replace(attrs={k: v for k, v in self.attrs.items() if k != attr_key})
+        return self.replace(attrs=DictAttrs.of(self.attrs).without(attr_key))
 
 
 @node
@@ -250,7 +250,7 @@ class IRModule(Shown):
 
     def without_attr(self, attr_key: str) -> IRModule:
         """Return a copy without a module attribute."""
-        return self.replace(attrs={k: v for k, v in self.attrs.items() if k != attr_key})
+        return self.replace(attrs=DictAttrs.of(self.attrs).without(attr_key))
 
     def clone(self) -> IRModule:
         """Return a module with the same functions and attributes."""
