@@ -207,7 +207,7 @@ def _operators(step: Step) -> list[str]:
     while waiting:
         item = waiting.pop()
         if isinstance(item, relax.Call):
-            names.append(getattr(item.op, "name", ""))
+            names.append(item.op_name)
             waiting.extend(item.args)
         elif isinstance(item, relax.Tuple):
             waiting.extend(item.fields)
