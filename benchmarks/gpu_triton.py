@@ -107,10 +107,12 @@ def gemm(a: Any, b: Any, *, turned: bool = False) -> Any:
     return c
 
 
-_OF_ROWS = triton.autotune(_configs([({}, warps, 1) for warps in (4, 4, 8, 16, 32)]), key=["width"])
+def _tuned_by_rows(*key: str) -> Any:
+    """Return what tunes the warps that have a row, anew where one of the key's values differs."""
+    return triton.autotune(_configs([({}, warps, 1) for warps in (4, 4, 8, 16, 32)]), key=[*key])
 
 
-@_OF_ROWS
+@_tuned_by_rows("width")
 @triton.jit
 def _softmax_kernel(x, result, width, SIZE: tl.constexpr):
     """Compute one row's softmax."""
@@ -121,7 +123,7 @@ def _softmax_kernel(x, result, width, SIZE: tl.constexpr):
     tl.store(result + start + at, power / tl.sum(power, 0), mask=at < width)
 
 
-@_OF_ROWS
+@_tuned_by_rows("width", "CENTRED")
 @triton.jit
 def _norm_kernel(
     x, weight, bias, result, width, epsilon, SIZE: tl.constexpr, CENTRED: tl.constexpr
@@ -203,7 +205,7 @@ _TILE = ("QUERIES", "WIDTH"), ("KEYS", "WIDTH"), ("KEYS", "WIDTH"), ("QUERIES", 
         ],
         *(_describe(name, *tile) for name, tile in zip(("q", "k", "v", "result"), _TILE)),
     ),
-    key=["queries", "tokens", "CAUSAL"],
+    key=["queries", "tokens", "WIDTH", "CAUSAL"],
 )  # fmt: skip
 @triton.jit
 def _attention_kernel(

@@ -106,3 +106,19 @@ def test_attention(
     size: tuple[int, int, int, int], causal: bool, difference: Callable[..., float]
 ) -> None:
     assert difference(_attention, *size, causal) < 2e-3
+
+
+def _keys() -> dict[str, list[str]]:
+    from benchmarks import gpu_triton
+
+    names = ("_softmax_kernel", "_norm_kernel", "_attention_kernel")
+    return {name: list(getattr(gpu_triton, name).keys) for name in names}
+
+
+def test_what_is_tuned_for_one_kernel_isnt_taken_for_another(
+    difference: Callable[..., Any],
+) -> None:
+    """Norms with and without a mean are two kernels, as is attention in heads of each width."""
+    keys = difference(_keys)
+    assert keys["_softmax_kernel"] == ["width"]
+    assert "CENTRED" in keys["_norm_kernel"] and "WIDTH" in keys["_attention_kernel"]

@@ -138,6 +138,22 @@ def test_registers_hold_sums_until_the_results_of_the_last_tile_are_written() ->
     assert other.shared < through.shared
 
 
+@pytest.mark.parametrize("turns", [True, False])
+def test_a_single_block_with_a_turn_more_is_the_busiest(turns: bool) -> None:
+    """A tile more than blocks takes as long as twice as many, whoever takes turns."""
+    tile = WarpgroupTile(128, 256, 64, 2, 4)
+    one, two = (
+        kernel_bounds(
+            by_rule(func, HOPPER, warpgroup_tile=tile, cluster=(1, 1), turns=turns), HOPPER
+        )
+        for func in (product(128 * tiles, 256, 1024) for tiles in (133, 264))
+    )
+    assert one[0].blocks == (132 if turns else 133)
+    for roof in ("issue", "shared", "l2"):
+        assert getattr(one[0], roof) == pytest.approx(getattr(two[0], roof), rel=2e-2)
+    assert one[0].memory == pytest.approx(two[0].memory * 133 / 264, rel=2e-2)
+
+
 def test_blocks_take_turns_where_there_are_more_tiles() -> None:
     tile = WarpgroupTile(128, 256, 64, 2, 4)
     turns = Grid(66)

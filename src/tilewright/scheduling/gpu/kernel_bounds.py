@@ -157,7 +157,8 @@ class _Kernel:
         self.gpu = target.gpu
         self.generator = np.random.default_rng(0)
         # Roles of warps differ where one thread copies for all: each warp is a sample, in blocks
-        # from all of the grid, as some have a turn more than others.
+        # from all of the grid, as some have a turn more than others. The first block has the most
+        # turns, maybe it alone: it isn't one of those that stand for all, but shows the most work.
         self.has_roles = any(True for _ in copies_of_boxes(func.body))
         self.busiest = 1.0  # what a block computes at most, by what it does on average
         self.values: dict[Var, Any] = {}
@@ -169,7 +170,9 @@ class _Kernel:
         self.extents = [extents.get(f"threadIdx.{axis}", 1) for axis in "xyz"]
         self.threads = prod(self.extents)
         self.warps = ceil(self.threads / self.gpu.warp_size)
-        self.samples = (self.warps if self.has_roles else 1) * _SAMPLES
+        stand = np.array([0] * self.has_roles + [1] * _SAMPLES)
+        self.weights = np.repeat(stand / stand.mean(), self.warps if self.has_roles else 1)
+        self.samples = len(self.weights)
         self.active = self._place_warps()
         self.work = roofs.Work()
         self.accesses: list[MemoryAccess] = []
@@ -191,7 +194,7 @@ class _Kernel:
         width, count = self.gpu.warp_size, self.warps
         warp = np.concatenate(([0], self.generator.integers(0, count, self.samples - 1)))
         if self.has_roles:
-            warp = np.tile(np.arange(count), _SAMPLES)
+            warp = np.tile(np.arange(count), _SAMPLES + 1)
         thread = warp[:, None] * width + np.arange(width)[None, :]
         place, rest = {}, thread
         for axis, extent in zip("xyz", self.extents):
@@ -215,7 +218,8 @@ class _Kernel:
         if self.has_roles:
             # The middles of parts of the grid, in an order of each axis' own.
             spread = (2 * np.arange(_SAMPLES) + 1) * max(extent, 1) // (2 * _SAMPLES)
-            return np.repeat(self.generator.permutation(spread), self.warps)[:, None]
+            places = [0, *self.generator.permutation(spread)]
+            return np.repeat(places, self.warps)[:, None]
         values = self.generator.integers(0, max(extent, 1), (self.samples, 1))
         values[0] = 0
         return values
@@ -365,10 +369,12 @@ class _Kernel:
         flops = _tensor_flops(node)
         if self.has_roles:
             active = np.broadcast_to(mask, (self.samples, self.gpu.warp_size)).any(axis=1)
-            runs = (active * np.broadcast_to(times, (self.samples, 1))[:, 0]).reshape(_SAMPLES, -1)
+            runs = (active * np.broadcast_to(times, (self.samples, 1))[:, 0]).reshape(
+                -1, self.warps
+            )
             of_block = runs.sum(axis=1)
-            if of_block.any():
-                self.busiest = max(self.busiest, float(of_block.max() / of_block.mean()))
+            if of_block[1:].any():
+                self.busiest = max(self.busiest, float(of_block.max() / of_block[1:].mean()))
         self.work.flops += flops * count
         self.work.tensor_flops += (0.5 if _texts(node) & _BYTES else 1.0) * flops * count
         tiles = [tile_at(item) for item in node.args if _is_tile(item)]
@@ -420,7 +426,8 @@ class _Kernel:
         """How often warps run an instruction of a dtype's lanes; or threads, if ``lanes``."""
         active = np.broadcast_to(mask, (self.samples, self.gpu.warp_size))
         per = active.sum(axis=1) if lanes else active.any(axis=1)
-        mean = float((per * times[:, 0]).mean()) if times.shape[0] > 1 else float(per.mean())
+        runs = per * times[:, 0] if times.shape[0] > 1 else per
+        mean = float((runs * self.weights).mean())
         return mean * self.warps * self.blocks * dtypes.lanes_of(dtype)
 
     def _add(self, what: str, dtype: str, mask: Lanes, times: Lanes) -> None:
@@ -497,6 +504,9 @@ class _Kernel:
         Of what is ``copied`` from memory to memory only the write takes the way into the latter.
         """
         work, (_, active, size) = self.work, place
+        runs = runs * self.weights
+        if not runs.any():
+            return
         in_shared = is_shared(buffer.scope)
         found = (roofs.turns if in_shared else roofs.sectors)(*place)
         unit = roofs.BANKS * roofs.BANK_BYTES if in_shared else roofs.SECTOR_BYTES
