@@ -259,6 +259,49 @@ def test_turns_by_hand(steps: str, flat: bool) -> None:
     np.testing.assert_array_equal(b[:2], a[:2])
 
 
+OWN = """
+                L = T.allocate((1,), "int32", scope="local")
+                L[0] = bx
+                for turn in range("""
+AFTER = """S[tx // 64 * 32 + i, tx % 64]
+                    for i in range(32):
+                        with T.block("next"):
+                            vt, vi, vx = T.axis.remap("SSS", [turn, i, tx])
+                            T.reads(B[vt, vx // 64 * 32 + vi, vx % 64])
+                            T.writes(A[vt + 1, vx // 64 * 32 + vi, vx % 64])
+                            A[vt + 1, vx // 64 * 32 + vi, vx % 64] = B[
+                                vt, vx // 64 * 32 + vi, vx % 64]
+"""
+TURN = "                for turn in range("
+
+
+@pytest.mark.parametrize(
+    ("edits", "message"),
+    [
+        ([(TURN, OWN), ("A[vt, i, j]", "A[L[0] + vt, i, j]")], "can't depend on L"),
+        ([(TURN, OWN), (TURN + "2", TURN + "L[0] + 1")], "can't depend on L"),
+        (
+            [(TURN, OWN), (TURN + "2", TURN + "1"), ("A[vt, i, j]", "A[L[0], i, j]")],
+            "can't depend on L",
+        ),
+        (
+            [("for k in T.serial(", "L[0] = turn\n                    for k in T.serial("),
+             (TURN, OWN), ("A[vt, i, j]", "A[L[0], i, j]")],
+            "can't depend on L",
+        ),
+        ([("S[tx // 64 * 32 + i, tx % 64]\n", AFTER)], "in later ones, but they write A"),
+    ],
+)  # fmt: skip
+def test_what_the_producer_would_not_know(edits: list[tuple[str, str]], message: str) -> None:
+    """It doesn't compute what other threads have of their own, nor wait for what they write."""
+    text = TURNS.replace("STEPS", "2")
+    for old, new in edits:
+        assert old in text
+        text = text.replace(old, new)
+    with pytest.raises(LowerError, match=message), HOPPER:
+        gpu_pipeline(HOPPER)(IRModule({"main": parse(text)}))
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [

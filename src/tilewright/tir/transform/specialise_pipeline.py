@@ -112,7 +112,7 @@ from tilewright.tir.transform.base import (
     function_analyzer,
     inside_loop,
 )
-from tilewright.tir.transform.effects import EffectTable
+from tilewright.tir.transform.effects import EffectTable, memory_read
 from tilewright.tir.transform.inject_software_pipeline import Pipeline, Staged, Versions
 from tilewright.tir.transform.kernels import map_kernels, thread_nest
 from tilewright.tir.transform.multicast import ClusterGrid
@@ -284,16 +284,43 @@ class _Roles:
         (self.stages,) = counts
         calls = [copy for item in self.copies for copy in _calls(item.stmt)]
         self.neighbours = grid.neighbours(calls)
-        self.check_rest()
+        self.check_rest(effects)
         self.full, self.empty = (
             Buffer(name, (const(self.stages),), "uint64", scope="shared")
             for name in ("full", "empty")
         )
 
-    def check_rest(self) -> None:
-        """Refuse shared memory in turns besides what is copied: no barrier is there for it."""
+    def check_rest(self, effects: EffectTable) -> None:
+        """Refuse what the producer reads but doesn't compute, and what it doesn't wait for.
+
+        In turns consumers use no shared memory besides what is copied, no barrier being there for
+        it, and write nothing that the producer reads for later ones.
+        """
+        turns = self.turns
+        ahead: list[Node] = [item.stmt for item in self.copies]
+        ahead += [self.loop.min, self.loop.extent]
+        if turns is not None:
+            ahead += [x.value for x in _path(turns, self.loop) if type(x) is LetStmt]
+            ahead.append(turns.extent)
         staged = {item.buffer.data for item in self.pipeline.allocations}
-        for item in pre_order(self.turns) if self.turns is not None else ():
+        loads = [x for node in ahead for x in pre_order(node) if type(x) is BufferLoad]
+        for load in loads:
+            if load.buffer.scope != "global" and not is_shared(load.buffer.scope):
+                raise LowerError(
+                    f"loop {self.loop.loop_var.name}: {PIPELINE_SPECIALISED}: what is copied can't "
+                    f"depend on {load.buffer.name}, which each thread has of its own: the thread "
+                    "that copies doesn't compute it"
+                )
+        if turns is None:
+            return
+        read = {data for node in ahead for data in memory_read(node)} - staged
+        if changed := effects.of(turns).writes & read:
+            raise LowerError(
+                f"loop {self.loop.loop_var.name}: {PIPELINE_SPECIALISED}: in turns consumers write "
+                f"nothing that is copied, or says what is, in later ones, but they write "
+                f"{', '.join(sorted(data.name for data in changed))}"
+            )
+        for item in pre_order(turns):
             if not isinstance(item, (BufferLoad, BufferStore)):
                 continue
             if is_shared(item.buffer.scope) and item.buffer.data not in staged:
