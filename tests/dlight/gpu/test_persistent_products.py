@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from test_warpgroups import HOPPER, product
 from tests.everyday import few
 from tilewright import te, topi
 from tilewright.dlight import Choices, first_schedule, gpu
-from tilewright.ir import IRModule, PassContext
+from tilewright.ir import IRModule, PassContext, assert_structural_equal
 from tilewright.runtime.dlpack import numpy_dtype
 from tilewright.scheduling.gpu import Grid, WarpgroupTile, grids_by_maps
 from tilewright.scheduling.gpu.grids import Sizes
@@ -21,8 +22,9 @@ from tilewright.scheduling.gpu.kernel_bounds import kernel_bounds
 from tilewright.script import parse
 from tilewright.support.errors import LowerError, RunError
 from tilewright.target import Target
-from tilewright.tir import PrimFunc
+from tilewright.tir import PrimFunc, Schedule
 from tilewright.tir.interpreter import simulate
+from tilewright.tir.schedule import Trace
 from tilewright.tir.transform import gpu_pipeline
 
 ONE = Target("nvidia/nvidia-h200 -num-cores=1")
@@ -257,6 +259,25 @@ def test_turns_by_hand(steps: str, flat: bool) -> None:
     b = np.zeros_like(a)
     simulate(module, a, b, check_races=True)
     np.testing.assert_array_equal(b[:2], a[:2])
+
+
+@pytest.mark.parametrize("maps", [True, False])
+def test_records_of_products_are_read_again(maps: bool) -> None:
+    """As data and as text, whether sums pass shared memory or results leave from registers."""
+    func = product(256, 64, 320)
+    with PassContext(config={"dlight.tensor_maps": maps}), ONE:
+        made = first_schedule(func, (gpu.Matmul(),), ONE, record=True)
+    assert made is not None and made.trace is not None
+    data = json.loads(json.dumps(made.trace.as_json()))
+    again = Schedule(IRModule({"main": func}))
+    Trace.apply_json_to_schedule(data, again)
+    assert_structural_equal(again.mod, made.mod)
+    assert again.trace is not None and again.trace.as_json() == data
+    by_text = Schedule(IRModule({"main": func}))
+    namespace: dict[str, Any] = {}
+    exec(str(made.trace), namespace)
+    namespace["apply_trace"](by_text)
+    assert_structural_equal(by_text.mod, made.mod)
 
 
 OWN = """

@@ -11,7 +11,7 @@ from tilewright import te
 from tilewright.script import parse
 from tilewright.support.errors import ScheduleError, VerifyError
 from tilewright.tir.analysis import REDUCTION, block_facts
-from tilewright.tir.schedule import Schedule
+from tilewright.tir.schedule import Schedule, Trace
 from tilewright.tir.tensor_intrin import TensorIntrin
 
 DESC = """
@@ -238,6 +238,27 @@ def test_tensorize():
     other = Schedule(before)
     sch.trace.apply_to_schedule(other)
     check(other, before)
+
+
+def test_a_tensorized_block_keeps_its_name_in_traces():
+    """Its handle is returned again; handles made after have names of their own."""
+    before, sch, i1, _ = tiled()
+    block = sch.blockize(i1)
+    sch.tensorize(block, "test_mma_4x8x5")
+    loops = sch.get_loops(block)
+    sch.annotate(loops[0], "pragma_auto_unroll_max_step", 1)
+    sch.annotate(block, "pragma_keep_whole", 1)
+    data = sch.trace.as_json()
+    names = [name for _, arguments, outputs, *_ in data for name in outputs]
+    assert len(names) == len(set(names)) + 1
+    other = Schedule(before)
+    Trace.from_json(data).apply_to_schedule(other)
+    assert other.mod.script() == sch.mod.script()
+    assert other.trace.as_json() == data
+    number = next(n for n, entry in enumerate(data) if entry[0] == "get_loops")
+    data[-3][2][-1] = data[number][2][0]
+    with pytest.raises(ScheduleError, match="is no name for a new handle"):
+        Trace.from_json(data)
 
 
 def test_tensorize_refuses_other_computations():

@@ -197,7 +197,7 @@ class Trace:
         names: dict[Any, str] = {}
         for inst in self.insts:
             for output in inst.outputs:
-                names[output] = f"{output.prefix}{len(names)}"
+                names.setdefault(output, f"{output.prefix}{len(names)}")
         return names
 
     def as_python(self, remove_postproc: bool = False) -> list[str]:
@@ -456,9 +456,13 @@ def _from_entry(entry: object, handles: dict[str, Any]) -> Instruction:
     decision = _from_json(entry[3], handles) if len(entry) > 3 else None
     made = []
     for output in outputs:
-        if not isinstance(output, str) or output[:1] not in _BLANK or output in handles:
+        if not isinstance(output, str) or output[:1] not in _BLANK:
             raise ValueError(f"{output!r} is no name for a new handle")
-        handle = _BLANK[output[0]]()
-        handles[output] = handle
+        handle = handles.get(output)
+        # A primitive may return a handle that it was given: ``tensorize`` that of a block.
+        if handle is None:
+            handle = handles[output] = _BLANK[output[0]]()
+        elif all(handle is not value for value in converted):
+            raise ValueError(f"{output!r} is no name for a new handle")
         made.append(handle)
     return Instruction.of(primitive, converted, primitive.checked_decision(decision), tuple(made))
