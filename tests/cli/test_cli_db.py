@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -207,6 +209,14 @@ def test_records_go_from_one_database_to_another(
     done = tilewright("db", "diff", records, place("imported"))
     assert "1.00" in done.out
     assert f"2 in both, 0 only in {records}, 0 only in {place('imported')}" in done.out
+    colder = tmp_path / "colder"
+    shutil.copytree(records, colder)
+    text = (colder / RECORDS).read_text()
+    made = re.sub(r'"timing": ?\{', '"timing":{"caches":"cold",', text)
+    assert made != text
+    (colder / RECORDS).write_text(made)
+    done = tilewright("db", "diff", records, colder, "--json").json
+    assert done["both"] == 2 and not any(row["ratio"] for row in done["workloads"])
     written = Path(__file__).parents[1] / "meta_schedule" / "tvm_records"
     done = tilewright("db", "import", written, place("imported"))
     assert done.out.startswith("3 records added, 0 were there, 0 left out; ")

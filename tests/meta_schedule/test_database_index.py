@@ -395,3 +395,12 @@ def test_an_index_that_is_locked_is_saved_another_time(
     database.reload()
     add(database, matmul(32), 2e-6)
     assert not database._index.unsaved and len(JSONDatabase(work_dir=indexed)) == 5
+
+
+def test_a_folder_for_caches_that_cannot_be_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it can be a user's whom others became; here its name is too long for any file system."""
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / ("x" * 300)))
+    add(JSONDatabase(work_dir=tmp_path), matmul(), 1e-5)
+    assert len(JSONDatabase(work_dir=tmp_path)) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import multiprocessing
 import os
@@ -264,6 +265,17 @@ def test_in_tables_of_the_first_format_cold_times_were_among_warm_ones(url: str)
     assert [record.run_secs for record in found] == ranked and len(found) == 40
     kinds = [(bool(record.sizes), record.cold) for record in found]
     assert kinds == sorted(kinds, reverse=True)
+
+
+def test_older_tables_that_cannot_be_written(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    change(file, "UPDATE tilewright_format SET format = 1")
+    monkeypatch.setattr(_sql_tables, "_PATIENCE", 0.1)
+    with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        wanted = f"is of format 1 and has to be migrated to {_sql_tables.FORMAT} can't be used: .*"
+        with pytest.raises(TuneError, match=wanted + "locked"):
+            SQLDatabase(at(file))
+    assert len(SQLDatabase(at(file))) == 3
 
 
 @pytest.mark.parametrize("statement", [

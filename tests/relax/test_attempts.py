@@ -39,7 +39,9 @@ def history(folder: Path, *steps: object) -> Attempts:
     for step in steps:
         event: dict[str, Any] = {"kind": "begin", "digest": "run"}
         if isinstance(step, str):
-            event = {"kind": "tried"} if step == "tried" else {"kind": "trying", "records": [*step]}
+            event = {"kind": "trying", "records": [*step]}
+        if step in ("tried", "end"):
+            event = {"kind": step, "finished": False} if step == "end" else {"kind": step}
         made.append({"run": begin["run"], "time": begin["time"], **event})
     (folder / RUNS).write_text("".join(json.dumps(line) + "\n" for line in made))
     with whole_run(folder, "run") as whole:
@@ -58,6 +60,7 @@ def history(folder: Path, *steps: object) -> Attempts:
     (("ab", None, "a", "tried", "ab"), "b", ""),
     (("a", None, "bc"), "a", "bc"),
     (("", None), "", ""),
+    (("a", "end", None), "", ""),  # interrupted before the block began
 ])  # fmt: skip
 def test_what_was_run_when_the_process_ended(
     steps: tuple[object, ...], deadly: str, suspects: str, tmp_path: Path

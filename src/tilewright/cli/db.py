@@ -230,13 +230,14 @@ def prune_command(work_dir: str, destination: str, keep: int, as_json: bool) -> 
 def diff_command(first: str, second: str, as_json: bool) -> None:
     """Compare the best records of FIRST and SECOND, for each workload and target.
 
-    The ratio is the time of FIRST's by that of SECOND's. Times of two machines don't compare.
+    The ratio is the time of FIRST's by that of SECOND's. Times of two machines don't compare, nor
+    do those with cold caches and with warm ones.
     """
     rows, count = [], Counter({"first": 0, "second": 0, "both": 0})
     for item in differences(_open(first), _open(second)):
         record = item.first or item.second
         assert record is not None
-        count["both" if item.ratio else "first" if item.first else "second"] += 1
+        count["second" if not item.first else "both" if item.second else "first"] += 1
         rows.append({
             **_row(record), "seconds": item.first and item.first.counted_seconds,
             "other": item.second and item.second.counted_seconds, "ratio": item.ratio,

@@ -251,8 +251,8 @@ class Whole:
     """A run of several searches: each ``tune_tasks`` that is told of it is a part, by number.
 
     ``seconds`` is how long it took before it ended early, ``alternatives`` how many trials went to
-    ways to compute convolutions, ``attempts`` are its beginnings and what it ran in the graph.
-    Whoever comes to its end says so by ``finished``.
+    ways to compute convolutions, ``attempts`` are its beginnings and ends, and what it ran in the
+    graph. Whoever comes to its end says so by ``finished``.
     """
 
     def __init__(self, folder: Path | None = None, run: str = "") -> None:
@@ -310,7 +310,7 @@ def whole_run(work_dir: str | os.PathLike[str] | None, digest: str) -> Iterator[
             spent = (event["trials"] or 0 for event in events if event["kind"] == "alternatives")
             made.alternatives = sum(spent)
         made.log("begin", digest=digest)
-        kinds = ("begin", "trying", "tried")
+        kinds = ("begin", "trying", "tried", "end")
         made.attempts = [
             event
             for event in read_log(folder / RUNS).events

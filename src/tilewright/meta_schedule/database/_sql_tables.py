@@ -124,10 +124,10 @@ class Tables:
         self._targets: dict[int, Target] = {}
         self._prepare(allow_missing)
 
-    def refuse(self, error: Exception) -> NoReturn:
+    def refuse(self, error: Exception, about: str = "") -> NoReturn:
         """Raise what a user can read: neither statements nor passwords."""
         said = " ".join(str(getattr(error, "orig", None) or error).split())
-        raise TuneError(f"the database {self.name} can't be used: {said[:500]}") from error
+        raise TuneError(f"the database {self.name}{about} can't be used: {said[:500]}") from error
 
     # ---- connections ------------------------------------------------------------------------
     def _connect(self) -> None:
@@ -214,10 +214,15 @@ class Tables:
             found = self._format()
             if found is None and not allow_missing:
                 raise TuneError(f"there is no database of tuning records at {self.name}")
-            if found != FORMAT:
-                self._make()
         except self.sql.exc.SQLAlchemyError as error:
             self.refuse(error)
+        if found == FORMAT:
+            return
+        try:
+            self._make()
+        except self.sql.exc.SQLAlchemyError as error:
+            as_old = f", which is of format {found} and has to be migrated to {FORMAT}"
+            self.refuse(error, "" if found is None else as_old)
 
     def _file(self) -> Path | None:
         if self.dialect != "sqlite":

@@ -208,7 +208,7 @@ class Index:
 
     def _attach(self, place: Path) -> bool:
         """Attach a file if it is an index of ours for these files, whole as far as one can see."""
-        if not (place.exists() and is_safe(place)):
+        if not (is_safe(place) and place.exists()):
             return False
         try:
             self._tables.execute(f"ATTACH 'file:{quote(str(place.absolute()))}?mode=rw' AS kept")
@@ -497,10 +497,10 @@ def is_safe(place: Path) -> bool:
 
     Not a link. And a journal that names another one, which ours never do, would delete that file.
     """
-    if place.is_symlink() or (place.exists() and not place.is_file()):
-        return False
     journal = _journal(place)
     try:
+        if place.is_symlink() or (place.exists() and not place.is_file()):
+            return False
         return not (journal.exists() and journal.read_bytes().endswith(_NAMES_ANOTHER))
     except FileNotFoundError:
         return True  # whoever was writing is done
