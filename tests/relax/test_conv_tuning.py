@@ -13,7 +13,8 @@ from tests.relax.helpers import graph, graph_of, random, symbol, tensor, values
 from tilewright import relax
 from tilewright.ir import IRModule, PassContext, structural_hash
 from tilewright.meta_schedule.builder import Builder, BuilderInput, BuilderResult, LocalBuilder
-from tilewright.meta_schedule.database import JSONDatabase, MemoryDatabase
+from tilewright.meta_schedule.database import JSONDatabase, MemoryDatabase, TuningRecord
+from tilewright.meta_schedule.database.record import provenance
 from tilewright.meta_schedule.runner import (
     EvaluatorConfig,
     LocalRunner,
@@ -25,6 +26,7 @@ from tilewright.meta_schedule.runner import (
 from tilewright.relax import op
 from tilewright.relax.conv_tuning import AlternativesRace, extract_alternatives
 from tilewright.relax.graph_race import graph_hash
+from tilewright.relax.transform.conv_alternatives import MeasuredTimes, allowed_tiles
 from tilewright.relax.tuning import (
     alternatives_to_measure,
     apply_database,
@@ -36,6 +38,7 @@ from tilewright.relax.tuning import (
 )
 from tilewright.support.errors import TuneError
 from tilewright.target import Target
+from tilewright.tir.schedule import Schedule
 
 TARGET = Target("native").with_options(num_cores=1)
 LANES = TARGET.vector_lanes(32)
@@ -197,6 +200,41 @@ def test_times_of_other_targets_do_not_count():
     other = TARGET.with_options(num_cores=3)
     assert layouts(mod, database) == [BLOCKS]
     assert layouts(mod, database, other) == ["NCHW"]
+
+
+def test_times_with_cold_caches_are_of_another_kind() -> None:
+    """Of a direct convolution there is a cold time, too, or of all ways: warm ones are compared."""
+    mod = graph_of(conv, X)
+    (item,) = extract_alternatives(mod, TARGET)
+    times = dict.fromkeys(item.ways, 0.001) | {WINOGRAD[0]: 1e-5}
+    for cold in (item.ways, {"NCHW": item.ways["NCHW"]}):
+        database = MemoryDatabase()
+        for task in cold.values():
+            said = provenance({"against": "it"}, timing={"caches": "cold"})
+            database.commit_tuning_record(
+                TuningRecord(
+                    Schedule(task).trace,
+                    database.commit_workload(task),
+                    (1e-6,),
+                    TARGET,
+                    provenance=said,
+                )
+            )
+        _, spent, _ = measured(mod, database, by=times)
+        assert spent == len(item.ways) + len(item.conversions)
+        assert measured(mod, database, by=times)[1] == 0  # they are known now
+        if len(cold) == 1:
+            with database:
+                known = MeasuredTimes(TARGET).best(first_convolution(mod), allowed_tiles())
+            assert known is not None and known[0] == pytest.approx(1e-5) and known[1] is not None
+
+
+def first_convolution(mod: IRModule) -> relax.Call:
+    return next(
+        b.value
+        for b in mod["main"].bindings
+        if isinstance(b.value, relax.Call) and b.value.op_name == "nn.conv2d"
+    )
 
 
 @needs_blocks

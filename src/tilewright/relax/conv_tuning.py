@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from tilewright.ir import IRModule, structural_hash
 from tilewright.meta_schedule.builder import Builder, BuilderInput
-from tilewright.meta_schedule.database import Database, TuningRecord
+from tilewright.meta_schedule.database import Database, TuningRecord, measured_alike
 from tilewright.meta_schedule.database.record import equality, provenance
 from tilewright.meta_schedule.packing import split_packing
 from tilewright.meta_schedule.progress import Progress
@@ -188,8 +188,8 @@ class AlternativesRace:
         return {**ways, **others}
 
     def is_unknown(self, task: IRModule) -> bool:
-        record = self.database.query_tuning_record(task, self.target)
-        return record is None or record.cold != self.runner.cold
+        known = measured_alike(self.database, self.runner.cold)
+        return known.query_tuning_record(task, self.target) is None
 
     def measure(self, item: Alternatives, tasks: Mapping[str, IRModule]) -> None:
         """Measure some functions in turn, and record their times."""

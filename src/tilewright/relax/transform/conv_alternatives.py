@@ -19,7 +19,7 @@ from tilewright import topi
 from tilewright.arith import simplify
 from tilewright.ir import Expr, IRModule, as_int, free_vars, pass_option, substitute
 from tilewright.ir import const as int_const
-from tilewright.meta_schedule.database import Database
+from tilewright.meta_schedule.database import Database, TuningRecord, measured_alike
 from tilewright.meta_schedule.database.record import normalized
 from tilewright.relax.block_builder import BlockBuilder
 from tilewright.relax.expr import Constant, Function, RelaxCall, RelaxExpr, RelaxVar
@@ -217,52 +217,83 @@ def _is_operator(call: RelaxCall) -> bool:
 class MeasuredTimes:
     """Times of operators in seconds, from the records of a database where it has any.
 
-    They are compared, so all were measured with cold caches, or all with warm ones, as the first.
+    They are compared, so all were measured with cold caches, or all with warm ones: as the first
+    convolution, all of its algorithms if possible.
     """
 
     def __init__(self, target: Target, database: Database | None = None) -> None:
         self.database = Database.current() if database is None else database
         self.target = target
+        self._tasks: dict[tuple[object, ...], IRModule | None] = {}
         self._known: dict[tuple[object, ...], float | None] = {}
         self._cold: bool | None = None
 
     def of(self, call: RelaxCall, tile: int | None = None) -> float | None:
         """Return the time of an operator; with ``tile`` that of a Winograd convolution."""
-        if self.database is None:
-            return None
-        infos = _fixed_infos(*call.args)
+        key, task = self._task(call, tile)
+        if key not in self._known:
+            self._known[key] = None if task is None else self._recorded(task)
+        return self._known[key]
+
+    def _task(
+        self, call: RelaxCall, tile: int | None
+    ) -> tuple[tuple[object, ...], IRModule | None]:
+        """What an operator is known by, and its task if it has one."""
+        infos = None if self.database is None else _fixed_infos(*call.args)
         if infos is None:
-            return None
+            return (), None
         key = (
             call.op,
             tuple((tuple(map(as_int, info.shape)), info.dtype) for info in infos),
             repr(call.attrs),
             tile,
         )
-        if key not in self._known:
-            task = operator_task(call) if tile is None else winograd_task(call, tile)
-            self._known[key] = None if task is None else self._recorded(task)
-        return self._known[key]
+        if key not in self._tasks:
+            self._tasks[key] = operator_task(call) if tile is None else winograd_task(call, tile)
+        return key, self._tasks[key]
 
     def _recorded(self, task: IRModule) -> float | None:
-        assert self.database is not None
-        record = self.database.query_tuning_record(task, self.target)
-        if record is None or not math.isfinite(record.best_seconds):
+        record = self._best(task)
+        if record is None:
             return None
         if self._cold is None:
             self._cold = record.cold
-        return record.best_seconds if record.cold == self._cold else None
+        if record.cold != self._cold:
+            record = self._best(task, cold=self._cold)
+        return None if record is None else record.best_seconds
+
+    def _best(self, task: IRModule, *, cold: bool | None = None) -> TuningRecord | None:
+        assert self.database is not None
+        known = self.database if cold is None else measured_alike(self.database, cold)
+        record = known.query_tuning_record(task, self.target)
+        return record if record is not None and math.isfinite(record.best_seconds) else None
+
+    def _settle(self, call: RelaxCall, tiles: Sequence[int]) -> None:
+        """Choose which times are compared, by those of a convolution's algorithms.
+
+        Cold ones come first, so who has a warm one as its best has no other.
+        """
+        tasks = [self._task(call, tile)[1] for tile in (None, *tiles)]
+        found = [None if task is None else self._best(task) for task in tasks]
+        if tasks[0] is None or found[0] is None:
+            return
+        mixed = len({record.cold for record in found if record is not None}) > 1
+        warm = mixed and self._best(tasks[0], cold=False) is not None
+        self._cold = found[0].cold and not warm
 
     def best(self, call: RelaxCall, tiles: Sequence[int]) -> tuple[float, int | None] | None:
         """Return the shortest time of a convolution in its layout, and its Winograd tile, if any.
 
         ``None`` if the direct algorithm was never measured; unmeasured ones don't count.
         """
+        tiles = tiles if winograd_serves(call, self.target) else ()
+        if self._cold is None:
+            self._settle(call, tiles)
         direct = self.of(call)
         if direct is None:
             return None
         best, chosen, least = direct, None, direct * (1.0 - _MARGIN)
-        for tile in tiles if winograd_serves(call, self.target) else ():
+        for tile in tiles:
             seconds = self.of(call, tile)
             if seconds is not None and seconds < least:
                 best, chosen, least = seconds, tile, seconds
