@@ -110,6 +110,31 @@ def main(n: T.int64, A: T.Buffer((128,), "float32"), C: T.Buffer((1,), "float32"
     same(mod, made, n, whole(128), np.zeros(1, "float32"))
 
 
+@pytest.mark.parametrize("extent", ["n", "100", "n - m", "T.min(n, 40)"])
+@pytest.mark.parametrize("n", [0, 3, 16, 17, 100])
+def test_loops_of_narrow_integers(extent: str, n: int) -> None:
+    mod = lowered(
+        f"""
+@T.prim_func
+def main(
+    n: T.int32, m: T.int32, A: T.Buffer((128,), "float32"), C: T.Buffer((1,), "float32")
+):
+    acc = T.allocate((1,), "float32", scope="local")
+    acc[0] = T.float32(3)
+    for k in T.serial(m, m + {extent}):
+        acc[0] = acc[0] + A[k]
+    C[0] = acc[0]
+"""
+    )
+    made = SumInBlocks(8, 16)(mod)
+    assert "k_block" in body(made)
+    same(mod, made, n, 2, whole(128), found := np.zeros(1, "float32"))
+    run(mod, n, 2, whole(128), found)
+    kernel = compile_(made, "llvm")["main"]
+    kernel(n, 2, whole(128), again := np.zeros(1, "float32"))
+    np.testing.assert_array_equal(found, again)
+
+
 ONE = """
 @T.prim_func
 def main(A: T.Buffer((128,), "float32"), N: T.Buffer((2,), "int64"), C: T.Buffer((1,), "float32")):

@@ -31,7 +31,6 @@ from tilewright.ir import (
     IntImm,
     Ramp,
     Var,
-    as_expr,
     as_int,
     ceildiv,
     const,
@@ -223,12 +222,15 @@ def _in_blocks(loop: For, sums: _Sums, usual: int, longest: int) -> Stmt:
             kept = Var(f"{loop.loop_var.name}_{field}", end.dtype)
             inside = _in_blocks(loop.replace(**{field: kept}), sums, usual, longest)
             return LetStmt(kept, end, inside)
-    size, blocks = as_expr(usual), ceildiv(loop.extent, usual)
+    size, blocks = const(usual, loop.extent.dtype), ceildiv(loop.extent, usual)
     if as_int(loop.extent) is not None:
         return _nest(loop, sums, size, blocks)
     is_short = loop.extent <= longest
-    names = [Var(f"{loop.loop_var.name}_{name}") for name in ("size", "blocks")]
     values = select(is_short, loop.extent, size), select(is_short, 1, blocks)
+    names = [
+        Var(f"{loop.loop_var.name}_{name}", value.dtype)
+        for name, value in zip(("size", "blocks"), values)
+    ]
     nest = _nest(loop, sums, *names)
     for name, value in zip(names, values):
         nest = LetStmt(name, value, nest)
@@ -266,11 +268,11 @@ def _nest(loop: For, sums: _Sums, size: Expr, blocks: Expr) -> Stmt:
             put_aside.append(BufferStore(memory, here, (_moved(at, new * count),)))
             restart.append(BufferStore(buffer, const(-0.0, here.dtype), (at,)))
     begin: Stmt = seq(IfThenElse(outer > 1, seq(*join)), *put_aside, *restart)
-    begin = LetStmt(old, outer % 2, LetStmt(new, 1 - old, begin))
+    begin = LetStmt(old, (outer % 2).astype(old.dtype), LetStmt(new, 1 - old, begin))
     nest: Stmt = For(outer, 0, blocks, SERIAL, seq(IfThenElse(outer > 0, begin), block))
     last = Var(old.name)
     end = substitute(seq(*join), {old: last})
-    end = LetStmt(last, blocks % 2, end)
+    end = LetStmt(last, (blocks % 2).astype(last.dtype), end)
     nest = seq(nest, end if extent is not None else IfThenElse(blocks > 1, end))
     for memory in aside.values():
         nest = Allocate(memory, nest)
