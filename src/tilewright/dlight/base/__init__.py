@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tilewright.dlight.apply import ApplyDefaultSchedule
 from tilewright.dlight.base.common_schedules import (
-    ApplyDefaultSchedule,
     auto_vectorize,
     get_bytes,
     get_extent,

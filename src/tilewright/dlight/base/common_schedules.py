@@ -5,23 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tilewright.dlight.analysis import SBlockInfo
-from tilewright.dlight.apply import ApplyDefaultSchedule
 from tilewright.ir import Expr, as_int, dtypes
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir import For
 from tilewright.tir.schedule import BlockRV, LoopRV, Schedule
-
-__all__ = [
-    "ApplyDefaultSchedule",
-    "auto_vectorize",
-    "get_bytes",
-    "get_extent",
-    "max_threads_per_block",
-    "suggest_threads_per_block",
-    "try_inline",
-    "try_inline_contiguous_spatial",
-]
 
 
 def try_inline(sch: Schedule, blocks: Sequence[SBlockInfo]) -> list[SBlockInfo]:
