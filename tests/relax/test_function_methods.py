@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from tilewright.ir import (
 from tilewright.relax import interpreter, op, transform
 from tilewright.relax.frontend import nn
 from tilewright.relax.training import Trainer
+from tilewright.runtime.beside import beside_checksum
 from tilewright.script import ir as I
 from tilewright.script import relax as R
 from tilewright.support.errors import BuildError, RunError, VerifyError
@@ -163,12 +165,76 @@ def test_executables_tell_what_they_run(tmp_path: Path) -> None:
     library = runtime.load_module(ex.export_library(file_name=tmp_path / "m.so"))
     loaded = relax.VMExecutable(mod=library)
     with pytest.raises(RunError, match="not after it was loaded"):
-        loaded.stats()
+        loaded.as_text()
+    assert library.implements_function("stats")
+    again = pickle.loads(pickle.dumps(ex))
+    for told in (library["stats"](), loaded.stats(), relax.load_executable(library.path).stats(),
+                 pickle.loads(pickle.dumps(loaded)).stats(), again.stats(),
+                 ex.jit(force_recompile=True).stats()):  # fmt: skip
+        assert told == ex.stats()
     for given in (library, loaded, ex.jit(force_recompile=True)):
         vm = relax.VirtualMachine(given, cpu(), memory_cfg={cpu(): "pooled"})
         np.testing.assert_array_equal(vm["main"](ONES).numpy(), 2 * ONES * W)
     with pytest.raises(BuildError, match="only a library that an executable was exported to"):
         relax.VMExecutable(ex.mod)
+
+
+@pytest.mark.parametrize(
+    "told", [3, ["a"], {"a": 1}, "a\x1b[2J", "\ud800", "x" * ((4 << 20) + 1), True]
+)
+def test_statistics_of_strangers_are_plain_texts(tmp_path: Path, told: object) -> None:
+    path = relax.build(Module, "llvm", {"w": W}).export_library(tmp_path / "m.so")
+    rewrite_beside(path, {"statistics": told})
+    library = runtime.load_module(path)
+    for read in (
+        lambda: library["stats"],
+        lambda: library.implements_function("stats"),
+        lambda: relax.load_executable(path),
+        lambda: relax.VMExecutable(library),
+    ):
+        with pytest.raises(BuildError, match="its statistics are no plain text"):
+            read()
+    assert library.implements_function("main")
+
+
+def test_libraries_without_statistics(tmp_path: Path) -> None:
+    ex = relax.build(Module, "llvm", {"w": W})
+    path = ex.export_library(tmp_path / "m.so")
+    rewrite_beside(path, {"statistics": None})
+    with pytest.raises(RunError, match="without statistics: export the model again"):
+        relax.load_executable(path).stats()
+    alone = runtime.load_module(ex.mod.export_library(tmp_path / "alone.so"))
+    for library in (runtime.load_module(path), alone):
+        assert not library.implements_function("stats")
+        with pytest.raises(RunError, match="has no function 'stats'"):
+            library["stats"]
+    Path(f"{path}.json").write_text("[" * 100_000)
+    with pytest.raises(BuildError, match="is damaged"):
+        runtime.load_module(path)["stats"]
+
+
+def test_statistics_of_another_library_are_refused(tmp_path: Path) -> None:
+    paths = [
+        relax.build(Module, "llvm", {"w": W * k}).export_library(tmp_path / f"{k}.so")
+        for k in (1, 2)
+    ]
+    Path(f"{paths[0]}.json").write_text(Path(f"{paths[1]}.json").read_text())
+    with pytest.raises(BuildError, match="belongs to another library"):
+        runtime.load_module(paths[0])["stats"]
+
+
+def test_a_graph_may_be_named_stats(tmp_path: Path) -> None:
+    mod = IRModule({"stats": Module["twice"]})
+    path = relax.build(mod).export_library(tmp_path / "m.so")
+    out = np.zeros_like(ONES)
+    runtime.load_module(path)["stats"](ONES, out)
+    np.testing.assert_array_equal(out, 2 * ONES)
+
+
+def rewrite_beside(path: Path, parts: dict[str, object]) -> None:
+    data = {**json.loads(Path(f"{path}.json").read_text()), **parts}
+    data["checksum"] = beside_checksum(data, runtime.stored_checksum(path))
+    Path(f"{path}.json").write_text(json.dumps(data))
 
 
 def test_scopes_of_builders_are_objects() -> None:

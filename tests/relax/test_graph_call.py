@@ -146,11 +146,11 @@ def test_sizes_in_files_that_name_something_else(tmp_path: Path, symbol: list[An
     beside = Path(f"{library}.json")
     data = json.loads(beside.read_text())
     data["functions"][0]["symbols"] = [symbol]
-    from tilewright.relax.executable import _checksum
     from tilewright.runtime import load_module
+    from tilewright.runtime.beside import beside_checksum
 
     del data["checksum"]
-    data["checksum"] = _checksum(data, load_module(library).checksum or b"")
+    data["checksum"] = beside_checksum(data, load_module(library).checksum or b"")
     beside.write_text(json.dumps(data))
     with pytest.raises(BuildError, match="is damaged: ValueError"):
         relax.load_executable(library)

@@ -14,8 +14,8 @@ import pytest
 
 from tests.relax.helpers import random, values
 from tilewright import relax, runtime
-from tilewright.relax import executable
 from tilewright.relax.frontend import nn
+from tilewright.runtime.beside import beside_checksum
 from tilewright.runtime.ffi import tvm_ffi
 from tilewright.runtime.seal import seal
 from tilewright.support.errors import BuildError, RunError, VerifyError
@@ -140,7 +140,7 @@ def test_nothing_of_another_library_runs(tmp_path: Path, belongs: bool) -> None:
     beside = Path(f"{path}.json")
     if belongs:
         data = json.loads(beside.read_text())
-        data["checksum"] = executable._checksum(data, runtime.stored_checksum(path))
+        data["checksum"] = beside_checksum(data, runtime.stored_checksum(path))
         beside.write_text(json.dumps(data))
         relax.load_executable(path)
     else:
@@ -159,7 +159,7 @@ def test_nothing_of_a_library_with_damaged_signatures_runs(
     path = relax.build(mod).export_library(tmp_path / "model.so")
     beside = Path(f"{path}.json")
     data = {**json.loads(beside.read_text()), "functions": functions}
-    data["checksum"] = executable._checksum(data, runtime.stored_checksum(path))
+    data["checksum"] = beside_checksum(data, runtime.stored_checksum(path))
     beside.write_text(json.dumps(data))
     monkeypatch.setattr(tvm_ffi, "load_module", None)
     with pytest.raises(BuildError, match="is damaged"):

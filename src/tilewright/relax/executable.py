@@ -6,8 +6,6 @@ makes one call. ``VirtualMachine`` has TVM's interface to it.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -49,6 +47,13 @@ from tilewright.runtime import (
     from_dlpack,
     stored_checksum,
 )
+from tilewright.runtime.beside import (
+    beside_path,
+    check_beside,
+    read_beside,
+    statistics_in,
+    write_beside,
+)
 from tilewright.runtime.executable import FCompile
 from tilewright.support.calling import other_names
 from tilewright.support.errors import BuildError, RunError
@@ -70,18 +75,22 @@ class Executable(runtime.Executable):
         target: str = "",
         *,
         planned: IRModule | Later | None = None,
+        statistics: str | None = None,
     ) -> None:
         super().__init__(mod)
         if signatures is None:
-            signatures, target = _signatures_of(mod)
+            signatures, target, statistics = _described_beside(mod)
         self.module = mod
         self.signatures = {signature.name: signature for signature in signatures}
         self.target = target
         self._planned = planned
+        self._statistics = statistics
         self._functions: dict[str, GraphFunction] = {}
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.module, list(self.signatures.values()), self.target)
+        signatures = list(self.signatures.values())
+        known = self._known_statistics()
+        return partial(type(self), statistics=known), (self.module, signatures, self.target)
 
     @property
     def overwritable(self) -> dict[str, Places]:
@@ -135,7 +144,13 @@ class Executable(runtime.Executable):
         if module is self.module:
             return self
         signatures = list(self.signatures.values())
-        return Executable(module, signatures, self.target, planned=self._planned)
+        return Executable(
+            module,
+            signatures,
+            self.target,
+            planned=self._planned,
+            statistics=self._statistics,
+        )
 
     def export_library(
         self,
@@ -159,23 +174,33 @@ class Executable(runtime.Executable):
             file_name, fcompile=fcompile, addons=addons, workspace_dir=workspace_dir, **kwargs
         )
         data = {
-            "format": _FORMAT,
             "target": self.target,
             "functions": [asdict(signature) for signature in self.signatures.values()],
+            "statistics": self._known_statistics(),
         }
-        data["checksum"] = _checksum(data, stored_checksum(written))
-        _signature_path(written).write_text(json.dumps(data, indent=1))
+        write_beside(written, data, stored_checksum(written))
         return written
 
     def stats(self) -> str:
         """Describe constants, calls of kernels, and memory.
 
-        Raises ``RunError`` for an executable that was loaded or pickled, as the next two do.
+        Raises ``RunError`` for a library that says nothing of it: of an earlier version.
         """
-        return statistics(self._graph())
+        known = self._known_statistics()
+        if known is None:
+            raise RunError("the library was exported without statistics: export the model again")
+        return known
+
+    def _known_statistics(self) -> str | None:
+        if self._statistics is None and self.planned is not None:
+            self._statistics = statistics(self.planned)
+        return self._statistics
 
     def as_text(self) -> str:
-        """Write the graph functions as they run: calls of kernels, in planned memory."""
+        """Write the graph functions as they run: calls of kernels, in planned memory.
+
+        Raises ``RunError`` for an executable that was loaded or pickled, as the next one does.
+        """
         return instructions(self._graph())
 
     def as_python(self) -> str:
@@ -194,20 +219,6 @@ class Executable(runtime.Executable):
         return f"<Executable of {', '.join(self.signatures)} for {self.target}>"
 
 
-_FORMAT = "tilewright-executable-2"
-
-
-def _checksum(data: dict[str, Any], library: bytes) -> str:
-    """The hash of the signature file's data and of its library."""
-    parts = {key: value for key, value in data.items() if key != "checksum"}
-    text = json.dumps(parts, sort_keys=True)
-    return hashlib.sha256(text.encode() + library).hexdigest()
-
-
-def _signature_path(path: Path) -> Path:
-    return path.with_name(path.name + ".json")
-
-
 def load_executable(path: str | os.PathLike[str]) -> Executable:
     """Load what ``Executable.export_library`` wrote.
 
@@ -216,48 +227,26 @@ def load_executable(path: str | os.PathLike[str]) -> Executable:
     """
     path = Path(path)
     data, signatures = _signatures_beside(path)
-    library = LibraryModule(path, accept=partial(_check_beside, path, data))
-    return Executable(library, signatures, data.get("target", ""))
+    statistics = statistics_in(path, data)
+    library = LibraryModule(path, accept=partial(check_beside, path, data))
+    return Executable(library, signatures, data.get("target", ""), statistics=statistics)
 
 
-def _signature_data(path: Path) -> dict[str, Any]:
-    """Read what was written beside a library; ``BuildError`` unless it is of our format."""
-    beside = _signature_path(path)
-    try:
-        data = json.loads(beside.read_text())
-    except OSError as error:
-        raise BuildError(f"no signatures beside {path}: {beside}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise BuildError(f"{beside} is damaged: {error}") from None
-    if not isinstance(data, dict) or data.get("format") != _FORMAT:
-        raise BuildError(f"{beside} is not of format {_FORMAT}; compile the model again")
-    return data
-
-
-def _signatures_of(library: BaseModule) -> tuple[list[GraphSignature], str]:
-    """Read the signatures, and the target, that were written beside a library."""
+def _described_beside(library: BaseModule) -> tuple[list[GraphSignature], str, str | None]:
+    """Read the signatures, target and statistics that were written beside a library."""
     if not isinstance(library, LibraryModule):
         raise BuildError(
             "only a library that an executable was exported to says which graph functions it has: "
             f"{library!r} doesn't; relax.build makes executables"
         )
     data, signatures = _signatures_beside(library.path)
-    _check_beside(library.path, data, library.checksum or b"")
-    return signatures, data.get("target", "")
-
-
-def _check_beside(path: Path, data: dict[str, Any], library: bytes) -> None:
-    """Raise ``BuildError`` if what lies beside a library was written for one with other content."""
-    if data.get("checksum") != _checksum(data, library):
-        raise BuildError(
-            f"{_signature_path(path)} is damaged or belongs to another library than {path.name}: "
-            "copy both files, or compile the model again"
-        )
+    check_beside(library.path, data, library.checksum or b"")
+    return signatures, data.get("target", ""), statistics_in(library.path, data)
 
 
 def _signatures_beside(path: Path) -> tuple[dict[str, Any], list[GraphSignature]]:
     """Read what was written beside a library; ``BuildError`` if it is missing or damaged."""
-    beside, data = _signature_path(path), _signature_data(path)
+    beside, data = beside_path(path), read_beside(path)
     try:
         signatures = [
             GraphSignature(
@@ -435,8 +424,14 @@ def _compiled(
     key = GraphKey(mod, target) if by_rule and target.kind == "llvm" else None
     found = None if key is None else find(key, lower)
     if found is not None:
-        module, later, places = found
-        return Executable(module, _with_places(signatures, places), str(target), planned=later)
+        module, later, places, described = found
+        return Executable(
+            module,
+            _with_places(signatures, places),
+            str(target),
+            planned=later,
+            statistics=described,
+        )
     planned, lowered = lower(mod)
     constants = lowered.attrs.get(CONSTANTS, {})
     recipes = None if key is None else recipes_of(key, constants)
@@ -449,7 +444,7 @@ def _compiled(
         if isinstance(function, Function) and name in names
     }
     if key is not None and recipes is not None:
-        keep(key, recipes, module, places)
+        keep(key, recipes, module, places, statistics(planned))
     return Executable(module, _with_places(signatures, places), str(target), planned=planned)
 
 

@@ -216,9 +216,13 @@ def settle_all(constants: Iterable[ConstantData]) -> None:
 
 
 def keep(
-    key: GraphKey, recipes: Recipes, built: Module, overwritable: Mapping[str, Places]
+    key: GraphKey,
+    recipes: Recipes,
+    built: Module,
+    overwritable: Mapping[str, Places],
+    statistics: str,
 ) -> None:
-    """Keep a build, and which results of its functions may overwrite parameters."""
+    """Keep a build, which results of its functions may overwrite parameters, and what it runs."""
     constants, packers = recipes
     blobs = [*built.code.objects, *(packers.code.objects if packers else ())]
     head = {
@@ -226,6 +230,7 @@ def keep(
         "packers": list(map(_described, packers.code.functions)) if packers else [],
         "constants": constants,
         "overwritable": dict(overwritable),
+        "statistics": statistics,
         "objects": len(built.code.objects),
         "sizes": list(map(len, blobs)),
     }
@@ -234,7 +239,7 @@ def keep(
     write_entry(key.text, b"".join([len(text).to_bytes(8, "little"), text, *blobs]))
 
 
-def find(key: GraphKey, lower: Lower) -> tuple[Module, Later, dict[str, Places]] | None:
+def find(key: GraphKey, lower: Lower) -> tuple[Module, Later, dict[str, Places], str] | None:
     """Return the module of a graph that has been built before, if it is known, as it was kept."""
     data = read_entry(key.text) if key.text is not None else None
     if data is None:
@@ -270,7 +275,7 @@ def find(key: GraphKey, lower: Lower) -> tuple[Module, Later, dict[str, Places]]
         name: tuple((index, number) for index, number in pairs)
         for name, pairs in head["overwritable"].items()
     }
-    return Module(code), later, places
+    return Module(code), later, places, head["statistics"]
 
 
 def _text(later: Later, target: Target, name: str) -> str:

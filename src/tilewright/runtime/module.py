@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from tilewright.runtime.beside import beside_path, check_beside, read_beside, statistics_in
 from tilewright.runtime.compiled_function import CompiledFunction, FunctionInfo
 from tilewright.runtime.device import Device, device
 from tilewright.runtime.executable import Executable, FCompile
@@ -39,6 +40,8 @@ _LOADING = threading.RLock()  # a library that goes meanwhile may run other code
 
 #: Name of the function that calling a module calls.
 ENTRY_NAME = "main"
+#: Name of the function that tells what the graphs of a library run, unless a graph has that name.
+STATISTICS = "stats"
 
 
 Link = Callable[[Sequence[bytes], Sequence[str]], bytes]
@@ -449,13 +452,26 @@ class LibraryModule(BaseModule):
 
     def implements_function(self, name: str) -> bool:
         """Tell whether the library has the function."""
-        return bool(self._module.implements_function(name))
+        if self._module.implements_function(name):
+            return True
+        return name == STATISTICS and self._statistics() is not None
+
+    def _statistics(self) -> str | None:
+        """What the graphs of the library run, if it was written beside it."""
+        if self.checksum is None or not beside_path(self.path).exists():
+            return None
+        data = read_beside(self.path)
+        check_beside(self.path, data, self.checksum)
+        return statistics_in(self.path, data)
 
     def _lookup(self, name: str) -> CompiledFunction:
         try:
             call = self._module.get_function(name)
         except AttributeError as err:
-            raise RunError(f"{self.path} has no function {name!r}") from err
+            text = self._statistics() if name == STATISTICS else None
+            if text is None:
+                raise RunError(f"{self.path} has no function {name!r}") from err
+            return CompiledFunction(tvm_ffi.convert(lambda: text), FunctionInfo(name))
         described = self._module.get_function_metadata(name) or {}
         arguments = described.get("arguments", [])
         info = FunctionInfo(
