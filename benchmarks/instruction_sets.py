@@ -2,10 +2,17 @@
 
 ``--target "llvm -mcpu=x86-64-v3"`` races code for AVX2 on a machine that has more, so peers have to
 do without it too. ATen, oneDNN (PyTorch's), MKL and OpenBLAS take it from the environment.
+``torch.compile`` finds what it has compiled before by the graph, not by the instructions: loops in
+steps of sixteen, run with vectors of eight, compute half of the results. So it gets a cache for
+each set of instructions.
 ONNX Runtime's kernels and OpenVINO's can't be told: they keep what the machine has.
 """
 
 from __future__ import annotations
+
+import getpass
+import tempfile
+from pathlib import Path
 
 from tilewright.target import Target
 
@@ -40,15 +47,20 @@ def limits(target: Target) -> dict[str, str]:
     """Return the environment that holds libraries to a target's instructions."""
     for feature, found in _LEVELS:
         if target.has(feature):
+            told = dict(found)
             if feature == "avx2" and target.has("avxvnni"):
-                return {**found, "ONEDNN_MAX_CPU_ISA": "AVX2_VNNI"}
-            return dict(found)
+                told["ONEDNN_MAX_CPU_ISA"] = "AVX2_VNNI"
+            return {**told, "TORCHINDUCTOR_CACHE_DIR": _inductor_cache(feature)}
     raise SystemExit(f"peers can't be held to the instructions of {target}")
+
+
+def _inductor_cache(feature: str) -> str:
+    return str(Path(tempfile.gettempdir()) / f"torchinductor-{getpass.getuser()}-{feature}")
 
 
 def notes(target: Target, peers: list[str]) -> list[str]:
     """Return a line for each peer that doesn't let itself be held."""
-    if not limits(target):
+    if target.has(_LEVELS[0][0]):
         return []
     return [
         f"{name} uses all instructions that the machine has" for name in peers if name in UNLIMITED
