@@ -20,7 +20,7 @@ from benchmarks import table
 from benchmarks.networks import MODEL_PEERS, MODELS, imported_model
 from benchmarks.race import complaints, race, ratio
 from tilewright.meta_schedule.progress import ConsoleProgress
-from tilewright.relax.tuning import tune_relax
+from tilewright.relax.tuning.models import tune_relax
 from tilewright.target import Target
 
 WAYS = ("none", "plain", "rule", "tuned")

@@ -14,7 +14,7 @@ from tilewright.meta_schedule import tune_tir
 from tilewright.meta_schedule.database import JSONDatabase
 from tilewright.meta_schedule.packing import split_packing
 from tilewright.meta_schedule.passes import MetaScheduleApplyDatabase
-from tilewright.relax.tuning import to_tensor_functions, tune_relax
+from tilewright.relax.tuning.models import to_tensor_functions, tune_relax
 from tilewright.target import Target
 
 Made = tuple[Prepared, dict[str, Any]]

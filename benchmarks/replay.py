@@ -32,7 +32,7 @@ from tilewright.ir import IRModule
 from tilewright.meta_schedule.cost_model import CostModel
 from tilewright.meta_schedule.packing import split_packing
 from tilewright.meta_schedule.tune_context import TuneContext
-from tilewright.relax.tuning import to_tensor_functions
+from tilewright.relax.tuning.models import to_tensor_functions
 from tilewright.target import Target
 
 #: Tasks whose search is replayed, and how many candidates are drawn of each.

@@ -26,7 +26,7 @@ from tilewright.relax.frontend.torch.calling import Calling, export_module
 from tilewright.relax.frontend.torch.exported import load_exported_program
 from tilewright.relax.frontend.torch.importer import functional_to_compile, import_to_compile
 from tilewright.relax.pipeline import Pipeline, run_pipeline
-from tilewright.relax.tuning import compile_relax, tune_relax
+from tilewright.relax.tuning.models import compile_relax, tune_relax
 from tilewright.runtime import Module
 from tilewright.support.errors import BuildError
 from tilewright.support.text import seconds_in

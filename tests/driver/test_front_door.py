@@ -14,8 +14,8 @@ import pytest
 import tilewright as tw
 from tilewright import relax, te, topi
 from tilewright.ir import IRModule
+from tilewright.relax.execution.profiling import profile
 from tilewright.relax.frontend import nn as own
-from tilewright.relax.profiling import profile
 from tilewright.support.errors import BuildError, ImportModelError, RunError
 
 A = np.arange(12, dtype="float32").reshape(3, 4)

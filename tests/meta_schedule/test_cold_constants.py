@@ -18,8 +18,9 @@ from tilewright.meta_schedule.runner import EvaluatorConfig, LocalRunner, measur
 from tilewright.meta_schedule.runner.base import TUNING
 from tilewright.meta_schedule.runner.measuring import Stopwatch, cool
 from tilewright.meta_schedule.tune_context import TuneContext
-from tilewright.relax import op, tuning
-from tilewright.relax.tuning import tune_relax
+from tilewright.relax import op
+from tilewright.relax.tuning import models as tuning
+from tilewright.relax.tuning.models import tune_relax
 from tilewright.runtime import TimingResult, fetch, tensor
 from tilewright.target import Target
 from tilewright.tir.attrs import CONSTANT_BYTES, PREFETCH_DISTANCE

@@ -32,8 +32,8 @@ from tilewright.meta_schedule.runner import EvaluatorConfig, LocalRunner
 from tilewright.meta_schedule.search_strategy import ReplayTrace
 from tilewright.meta_schedule.task_scheduler import TaskScheduler
 from tilewright.relax.frontend import nn
-from tilewright.relax.tuning import compile_relax, tune_relax
-from tilewright.relax.tuning import extract_tasks as extract_relax_tasks
+from tilewright.relax.tuning.models import compile_relax, tune_relax
+from tilewright.relax.tuning.models import extract_tasks as extract_relax_tasks
 from tilewright.support.errors import TuneError
 from tilewright.target import Target
 from tilewright.tir import PrimFunc

@@ -17,10 +17,11 @@ from tilewright import relax
 from tilewright.meta_schedule.database import JSONDatabase, TuningRecord
 from tilewright.meta_schedule.database.record import provenance
 from tilewright.meta_schedule.resume import whole_run
-from tilewright.relax import graph_race, op
-from tilewright.relax.attempts import Attempts
-from tilewright.relax.graph_race import GraphRace
-from tilewright.relax.tuning import apply_database, extract_tasks, to_tensor_functions
+from tilewright.relax import op
+from tilewright.relax.tuning import graph_race
+from tilewright.relax.tuning.attempts import Attempts
+from tilewright.relax.tuning.graph_race import GraphRace
+from tilewright.relax.tuning.models import apply_database, extract_tasks, to_tensor_functions
 from tilewright.target import Target
 from tilewright.tir.schedule import Schedule
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tilewright.relax.constant_data import ConstantData
-from tilewright.relax.graph_cache import settle_all
+from tilewright.relax.execution.graph_cache import settle_all
 from tilewright.runtime.huge_pages import HUGE_PAGE, huge_bytes
 
 

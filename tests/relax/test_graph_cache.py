@@ -9,8 +9,8 @@ import pytest
 
 from tilewright import relax
 from tilewright.ir import PassContext, PassInstrument
-from tilewright.relax import executable, graph_cache
-from tilewright.relax.graph_cache import GraphKey
+from tilewright.relax.execution import executable, graph_cache
+from tilewright.relax.execution.graph_cache import GraphKey
 from tilewright.relax.registry import OPERATORS
 from tilewright.support.errors import RunError
 from tilewright.support.registry import Registry

@@ -18,9 +18,10 @@ from tilewright.meta_schedule.database.graph_choice import GraphChoice
 from tilewright.meta_schedule.database.record import provenance
 from tilewright.meta_schedule.passes import MetaScheduleApplyDatabase
 from tilewright.meta_schedule.progress import Progress
-from tilewright.relax import graph_race, op
-from tilewright.relax.graph_race import graph_hash
-from tilewright.relax.tuning import compile_relax, extract_tasks, settle_graph
+from tilewright.relax import op
+from tilewright.relax.tuning import graph_race
+from tilewright.relax.tuning.graph_race import graph_hash
+from tilewright.relax.tuning.models import compile_relax, extract_tasks, settle_graph
 from tilewright.script import ir as I
 from tilewright.script import relax as R
 from tilewright.support.errors import TuneError

@@ -17,7 +17,8 @@ from fake_cuda import FakeDriver
 from tests.relax.helpers import graph, random, symbol, tensor
 from tilewright import relax
 from tilewright.ir import IRModule
-from tilewright.relax import graph_race, interpreter, load_executable, op
+from tilewright.relax import interpreter, load_executable, op
+from tilewright.relax.tuning import graph_race
 from tilewright.runtime import Device, Stream, cpu, cuda
 from tilewright.script import ir as I
 from tilewright.script import relax as R

@@ -17,8 +17,9 @@ from tilewright.ir import IRModule
 from tilewright.meta_schedule.builder import Builder, BuilderInput, BuilderResult
 from tilewright.meta_schedule.runner import Runner, RunnerInput, RunnerResult
 from tilewright.meta_schedule.search_strategy import EvolutionarySearch
-from tilewright.relax import op, tuning
-from tilewright.relax.tuning import tune_relax
+from tilewright.relax import op
+from tilewright.relax.tuning import models as tuning
+from tilewright.relax.tuning.models import tune_relax
 from tilewright.runtime import Module
 from tilewright.target import Target
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewright.relax.paged_kv_cache import PagedAttentionKVCache, Rope
+from tilewright.relax.execution.paged_kv_cache import PagedAttentionKVCache, Rope
 from tilewright.support.errors import RunError
 
 NONE = Rope(0, 1.0, 10000.0, 0)

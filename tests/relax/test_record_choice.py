@@ -24,17 +24,18 @@ from tilewright.meta_schedule.database.graph_choice import GraphChoice
 from tilewright.meta_schedule.database.record import provenance
 from tilewright.meta_schedule.passes import MetaScheduleApplyDatabase
 from tilewright.meta_schedule.tune_context import TuneContext
-from tilewright.relax import graph_race, op, record_choice
-from tilewright.relax.executable import Executable
-from tilewright.relax.graph_race import graph_hash
-from tilewright.relax.record_choice import nominees, served_best, turns
-from tilewright.relax.tuning import (
+from tilewright.relax import op
+from tilewright.relax.execution.executable import Executable
+from tilewright.relax.tuning import graph_race, record_choice
+from tilewright.relax.tuning.graph_race import graph_hash
+from tilewright.relax.tuning.models import (
     apply_database,
     compile_relax,
     extract_tasks,
     settle_graph,
     to_tensor_functions,
 )
+from tilewright.relax.tuning.record_choice import nominees, served_best, turns
 from tilewright.script import ir as I
 from tilewright.script import relax as R
 from tilewright.script import tir as T

@@ -14,7 +14,7 @@ import pytest
 from tests.relax.helpers import graph, random, symbol, tensor
 from tilewright import relax
 from tilewright.relax import op
-from tilewright.relax.stepwise import as_tensors
+from tilewright.relax.execution.stepwise import as_tensors
 from tilewright.relax.values import numpy_dtype
 from tilewright.runtime import Tensor, cpu, cuda
 from tilewright.support.errors import RunError

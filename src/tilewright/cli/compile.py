@@ -23,7 +23,7 @@ from tilewright.cli.output import given, json_option, make_console, print_json
 from tilewright.meta_schedule.database import Database, MemoryDatabase, is_url, open_place
 from tilewright.meta_schedule.passes import ADAPT, Applied
 from tilewright.relax import Executable, VirtualMachine, as_numpy, build, load_executable
-from tilewright.relax.tuning import apply_database
+from tilewright.relax.tuning.models import apply_database
 from tilewright.runtime import numpy_dtype, tensor
 from tilewright.runtime.timing import TimingResult
 from tilewright.support.errors import BuildError, RunError

@@ -36,7 +36,7 @@ from tilewright.meta_schedule.progress import task_table
 from tilewright.relax import VirtualMachine, build
 from tilewright.relax.frontend import nn
 from tilewright.relax.transform import BindParams
-from tilewright.relax.tuning import extract_tasks, to_tensor_functions
+from tilewright.relax.tuning.models import extract_tasks, to_tensor_functions
 from tilewright.support.errors import RunError
 from tilewright.support.text import human_time
 from tilewright.target import Target

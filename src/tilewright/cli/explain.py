@@ -25,7 +25,7 @@ from tilewright.meta_schedule.database import (
 )
 from tilewright.meta_schedule.report import Explanation, explain_record, explain_rule, peaks_here
 from tilewright.meta_schedule.trial_log import TaskLog, read_logs
-from tilewright.relax.tuning import explained_functions
+from tilewright.relax.tuning.models import explained_functions
 from tilewright.support.errors import TuneError
 from tilewright.support.registry import near_matches
 from tilewright.support.text import printable

@@ -30,7 +30,7 @@ from tilewright.meta_schedule.progress import ConsoleProgress, task_table
 from tilewright.meta_schedule.runner import TUNING, EvaluatorConfig, LocalRunner, Runner
 from tilewright.meta_schedule.task_scheduler import TaskRecord, TaskScheduler
 from tilewright.meta_schedule.tune import open_database, tune_tasks
-from tilewright.relax.tuning import ALTERNATIVES, extract_tasks, tune_relax
+from tilewright.relax.tuning.models import ALTERNATIVES, extract_tasks, tune_relax
 from tilewright.support.errors import TuneError
 from tilewright.target import Target
 

@@ -11,4 +11,4 @@ from tilewright.support.later import imported_later
 _NAMES = ("compile_relax", "extract_tasks", "tune_relax")
 
 __all__ = [*_NAMES, "extracted_tasks_to_tune_contexts"]
-__getattr__ = imported_later(__name__, dict.fromkeys(_NAMES, "tilewright.relax.tuning"))
+__getattr__ = imported_later(__name__, dict.fromkeys(_NAMES, "tilewright.relax.tuning.models"))

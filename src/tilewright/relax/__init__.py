@@ -7,11 +7,7 @@ from typing import TYPE_CHECKING
 from tilewright.ir import DummyGlobalInfo, GlobalVar, Span
 from tilewright.relax import analysis, dpl, expr_functor, gradients, interpreter, transform
 from tilewright.relax import function_methods as _function_methods  # adds to `Function`
-from tilewright.relax import global_calls as _global_calls  # what compiled graphs call
-from tilewright.relax import kv_cache as _kv_cache  # likewise
-from tilewright.relax import numpy_calls as _numpy_calls  # likewise
 from tilewright.relax import ops as op
-from tilewright.relax import paged_kv_cache as _paged_kv_cache  # likewise
 from tilewright.relax import script as _script  # graph functions print and parse from now on
 from tilewright.relax.analysis import verify_graph
 from tilewright.relax.base_py_module import BasePyModule
@@ -20,13 +16,18 @@ from tilewright.relax.block_builder import BlockBuilder
 from tilewright.relax.branches import If
 from tilewright.relax.call_packed import call_dps_packed, call_pure_packed
 from tilewright.relax.call_tir import call_dps, call_tir, call_tir_inplace, call_tir_with_grad
-from tilewright.relax.executable import (
+from tilewright.relax.execution import global_calls as _global_calls  # what compiled graphs call
+from tilewright.relax.execution import kv_cache as _kv_cache  # likewise
+from tilewright.relax.execution import numpy_calls as _numpy_calls  # likewise
+from tilewright.relax.execution import paged_kv_cache as _paged_kv_cache  # likewise
+from tilewright.relax.execution.executable import (
     Executable,
     GraphFunction,
     as_numpy,
     build,
     load_executable,
 )
+from tilewright.relax.execution.virtual_machine import VirtualMachine, VMInstrumentReturnKind
 from tilewright.relax.expr import (
     Binding,
     BindingBlock,
@@ -76,22 +77,21 @@ from tilewright.relax.struct_info import (
 from tilewright.relax.transform.bind_params import bind_params
 from tilewright.relax.values import as_relax as convert_to_expr
 from tilewright.relax.values import const, extern, prim_value
-from tilewright.relax.virtual_machine import VirtualMachine, VMInstrumentReturnKind
 from tilewright.support.later import imported_later
 from tilewright.target import VDevice
 
 if TYPE_CHECKING:
     from tilewright.relax import backend, frontend, training
-    from tilewright.relax.tuning import compile_relax, extract_tasks, tune_relax
+    from tilewright.relax.tuning.models import compile_relax, extract_tasks, tune_relax
 
 # Loaded when first used: frontends, and tuning with all of meta_schedule.
 _LAZY = {
     "backend": "tilewright.relax.backend",
     "frontend": "tilewright.relax.frontend",
     "training": "tilewright.relax.training",
-    "compile_relax": "tilewright.relax.tuning",
-    "extract_tasks": "tilewright.relax.tuning",
-    "tune_relax": "tilewright.relax.tuning",
+    "compile_relax": "tilewright.relax.tuning.models",
+    "extract_tasks": "tilewright.relax.tuning.models",
+    "tune_relax": "tilewright.relax.tuning.models",
 }
 
 __getattr__ = imported_later(__name__, _LAZY)

@@ -33,7 +33,7 @@ import numpy as np
 
 from tilewright.driver import compile as compile_module
 from tilewright.ir import IRModule, as_int
-from tilewright.relax.executable import build
+from tilewright.relax.execution.executable import build
 from tilewright.relax.expr import Function
 from tilewright.relax.script.declarations import as_struct_info
 from tilewright.relax.struct_info import TensorStructInfo, TupleStructInfo

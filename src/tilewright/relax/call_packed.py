@@ -147,7 +147,7 @@ def call_inplace_packed(
 
 @builder("call_with_objects")
 def call_with_objects(name: str, form: str, *args: object, sinfo_args: StructInfo) -> RelaxCall:
-    """What ``LowerObjects`` makes of calls with objects: see ``relax.objects``."""
+    """What ``LowerObjects`` makes of calls with objects: see ``relax.execution.objects``."""
     operands = (StringValue(name), StringValue(form), *_arguments(args))
     return RelaxCall(CALL_WITH_OBJECTS, operands, {}, (sinfo_args,))
 

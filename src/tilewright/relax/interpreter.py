@@ -23,6 +23,7 @@ from tilewright.relax.call_tir import (
     output_infos,
 )
 from tilewright.relax.closures import is_invocation
+from tilewright.relax.execution.objects import known_objects, lower_objects, named, numbered
 from tilewright.relax.expr import (
     Constant,
     Function,
@@ -37,7 +38,6 @@ from tilewright.relax.expr import (
     Tuple,
     TupleGetItem,
 )
-from tilewright.relax.objects import known_objects, lower_objects, named, numbered
 from tilewright.relax.registry import is_call_to
 from tilewright.relax.struct_info import PrimStructInfo, ShapeStructInfo, TensorStructInfo
 from tilewright.relax.transform import InlineFunctions, LegalizeOps

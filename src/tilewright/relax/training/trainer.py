@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.ir import IRModule, as_int
+from tilewright.relax.execution.virtual_machine import VirtualMachine
 from tilewright.relax.expr import Function, RelaxVar
 from tilewright.relax.training.setup_trainer import (
     OPTIM_STATE,
@@ -16,7 +17,6 @@ from tilewright.relax.training.setup_trainer import (
     SetupTrainer,
 )
 from tilewright.relax.values import numpy_dtype
-from tilewright.relax.virtual_machine import VirtualMachine
 from tilewright.runtime import Device, Tensor, from_dlpack, from_numpy
 from tilewright.support.errors import RunError, VerifyError
 from tilewright.support.registry import near_matches

@@ -2,7 +2,7 @@
 
 A convolution with constant filters may be computed directly or by Winograd's filtering, on plain
 images or on channels in blocks. Each algorithm is a separate tensor function, and so is a layout
-conversion: tuning measures them side by side (``relax.conv_tuning``) and records their times.
+conversion: tuning measures them side by side (``tuning.conv_algorithms``) and records their times.
 ``SelectConvLayout`` and ``SelectConvAlgorithm`` look up these times (in the current database,
 ``with database:``) before they estimate; a build itself measures nothing.
 """

@@ -1,7 +1,7 @@
 """``FlattenTupleParams``: tuples and shapes as parameters become one parameter per item.
 
 Native functions take tensors and numbers. The executable takes nested arguments apart as the graph
-function's own parameters say (``graph_call``).
+function's own parameters say (``execution.graph_call``).
 """
 
 from __future__ import annotations

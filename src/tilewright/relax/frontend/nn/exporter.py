@@ -13,7 +13,8 @@ from typing import Any
 
 from tilewright.ir import IRModule, Pass, Var
 from tilewright.relax.block_builder import BlockBuilder
-from tilewright.relax.executable import build
+from tilewright.relax.execution.executable import build
+from tilewright.relax.execution.virtual_machine import VirtualMachine
 from tilewright.relax.expr import RelaxExpr, RelaxVar
 from tilewright.relax.frontend.nn import spec as specs
 from tilewright.relax.frontend.nn.effects import Effect, IOEffect
@@ -27,7 +28,6 @@ from tilewright.relax.struct_info import (
     TupleStructInfo,
 )
 from tilewright.relax.values import as_relax
-from tilewright.relax.virtual_machine import VirtualMachine
 from tilewright.runtime import Device, tensor
 from tilewright.support.errors import VerifyError
 

@@ -18,10 +18,10 @@ from typing import Any
 from tilewright.ir import Expr, as_expr
 from tilewright.relax import ops
 from tilewright.relax.call_packed import call_dps_packed
+from tilewright.relax.execution.paged_kv_cache import CREATE
 from tilewright.relax.expr import PrimValue, RelaxExpr, ShapeExpr
 from tilewright.relax.frontend.nn.operators.shapes import reshape
 from tilewright.relax.frontend.nn.tensor import Object, Tensor, current_builder
-from tilewright.relax.paged_kv_cache import CREATE
 from tilewright.relax.struct_info import ObjectStructInfo, TensorStructInfo
 from tilewright.relax.values import prim_value
 from tilewright.support.errors import VerifyError

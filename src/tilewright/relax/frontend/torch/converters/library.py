@@ -1,4 +1,4 @@
-"""Calls of NumPy's functions (``relax/numpy_calls.py``), and the linear algebra that needs them.
+"""Calls of NumPy's functions (``execution/numpy_calls.py``), and linear algebra that needs them.
 
 ``torch.compile`` leaves these operators to PyTorch, which has them in libraries of its own.
 """

@@ -34,19 +34,19 @@ from tilewright.meta_schedule.tune import (
 )
 from tilewright.meta_schedule.tune_context import Space, TuneContext
 from tilewright.relax.analysis import has_operators
-from tilewright.relax.attempts import Attempts
-from tilewright.relax.conv_tuning import (
+from tilewright.relax.execution.executable import Executable, build
+from tilewright.relax.expr import Function
+from tilewright.relax.pipeline import get_pipeline
+from tilewright.relax.transform import BindParams
+from tilewright.relax.transform.layout_free import constant_bytes
+from tilewright.relax.tuning.attempts import Attempts
+from tilewright.relax.tuning.conv_algorithms import (
     Alternatives,
     AlternativesRace,
     alternatives_within,
     extract_alternatives,
 )
-from tilewright.relax.executable import Executable, build
-from tilewright.relax.expr import Function
-from tilewright.relax.graph_race import GraphRace, graph_hash
-from tilewright.relax.pipeline import get_pipeline
-from tilewright.relax.transform import BindParams
-from tilewright.relax.transform.layout_free import constant_bytes
+from tilewright.relax.tuning.graph_race import GraphRace, graph_hash
 from tilewright.support.errors import TuneError
 from tilewright.support.registry import near_matches
 from tilewright.target import Target
@@ -152,7 +152,7 @@ def tune_relax(
     """Tune a model's tasks into the database of ``work_dir``; return the database.
 
     Up to the fraction ``alternatives`` of the trials measures which algorithms are fastest for
-    convolutions (see ``conv_tuning``), since that decides which functions there are. Each task has
+    convolutions (``conv_algorithms``), since that decides which functions there are. Each task has
     its own copy of ``space`` and ``strategy``; ``special_space`` has other spaces for tasks of
     these names. ``num_tuning_cores`` are the processes of the builder ``"local"``. With
     ``post_optimization``, the last quarter of the trials goes to coordinate descent around the best

@@ -18,7 +18,8 @@ from tilewright.relax.assertion import assertion_operands
 from tilewright.relax.branches import If
 from tilewright.relax.call_packed import PACKED
 from tilewright.relax.call_tir import CALL_DPS
-from tilewright.relax.executable import Executable, as_numpy
+from tilewright.relax.execution.executable import Executable, as_numpy
+from tilewright.relax.execution.graph_call import flat_inputs
 from tilewright.relax.expr import (
     Constant,
     ExternFunc,
@@ -33,7 +34,6 @@ from tilewright.relax.expr import (
     StringValue,
     Tuple,
 )
-from tilewright.relax.graph_call import flat_inputs
 from tilewright.relax.registry import is_call_to
 from tilewright.relax.struct_info import (
     PrimStructInfo,

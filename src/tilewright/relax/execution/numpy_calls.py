@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.relax.global_calls import copy_back
+from tilewright.relax.execution.global_calls import copy_back
 from tilewright.runtime import from_dlpack, register_global_func
 from tilewright.support.errors import RunError
 

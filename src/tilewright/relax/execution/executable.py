@@ -21,18 +21,25 @@ from tilewright.driver import compile as compile_module
 from tilewright.driver import resolve_target
 from tilewright.ir import IRModule
 from tilewright.relax.analysis import has_operators, verify_graph
-from tilewright.relax.executable_text import instructions, statistics
-from tilewright.relax.expr import ConstantData, Function
-from tilewright.relax.graph_cache import GraphKey, Later, find, keep, recipes_of, settle_all
-from tilewright.relax.graph_call import (
+from tilewright.relax.execution.executable_text import instructions, statistics
+from tilewright.relax.execution.graph_cache import (
+    GraphKey,
+    Later,
+    find,
+    keep,
+    recipes_of,
+    settle_all,
+)
+from tilewright.relax.execution.graph_call import (
     GraphFunction,
     GraphSignature,
     SizeCheck,
     TensorSpec,
     is_size_name,
 )
-from tilewright.relax.graph_signature import graph_signature
-from tilewright.relax.objects import lower_objects, object_places
+from tilewright.relax.execution.graph_signature import graph_signature
+from tilewright.relax.execution.objects import lower_objects, object_places
+from tilewright.relax.expr import ConstantData, Function
 from tilewright.relax.overwriting import Places, overwritable_parameters
 from tilewright.relax.pipeline import Pipeline, run_pipeline, scheduled_by_rule
 from tilewright.relax.struct_info import (

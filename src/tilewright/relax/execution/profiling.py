@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from tilewright.ir import Var, dtypes
-from tilewright.relax.executable import Executable
-from tilewright.relax.stepwise import KernelCall, as_tensors, planned_graph, run_stepwise
+from tilewright.relax.execution.executable import Executable
+from tilewright.relax.execution.stepwise import KernelCall, as_tensors, planned_graph, run_stepwise
 from tilewright.runtime import num_threads
 from tilewright.support.errors import RunError, TilewrightError
 from tilewright.target import Target

@@ -24,10 +24,10 @@ from tilewright.meta_schedule.runner import (
     RunnerResult,
 )
 from tilewright.relax import op
-from tilewright.relax.conv_tuning import AlternativesRace, extract_alternatives
-from tilewright.relax.graph_race import graph_hash
 from tilewright.relax.transform.conv_alternatives import MeasuredTimes, allowed_tiles
-from tilewright.relax.tuning import (
+from tilewright.relax.tuning.conv_algorithms import AlternativesRace, extract_alternatives
+from tilewright.relax.tuning.graph_race import graph_hash
+from tilewright.relax.tuning.models import (
     alternatives_to_measure,
     apply_database,
     compile_relax,
@@ -357,8 +357,8 @@ def test_what_is_searched_for_is_the_graph_that_is_faster_as_a_whole(
         ways.extend([executable] if executable not in ways else [])
         return 1.0 if executable is ways[0] else share
 
-    monkeypatch.setattr("tilewright.relax.graph_race._turn", turn)
-    monkeypatch.setattr("tilewright.relax.tuning._race_graphs", lambda *_: None)
+    monkeypatch.setattr("tilewright.relax.tuning.graph_race._turn", turn)
+    monkeypatch.setattr("tilewright.relax.tuning.models._race_graphs", lambda *_: None)
     settings = EvaluatorConfig(number=1, repeat=1, min_repeat_ms=0.2)
     before = {record.workload.hash for record in database.get_all_tuning_records()}
     tune_relax(
@@ -370,7 +370,7 @@ def test_what_is_searched_for_is_the_graph_that_is_faster_as_a_whole(
     expected = extract_tasks(mod, TARGET, database=database if by_times else MemoryDatabase())
     assert found and found <= {structural_hash(task.mod) for task in expected}
     # The next run keeps to it, and so does a build.
-    monkeypatch.setattr("tilewright.relax.graph_race._turn", None)
+    monkeypatch.setattr("tilewright.relax.tuning.graph_race._turn", None)
     tune_relax(mod, None, TARGET, None, 1, database=database)
     made = apply_database(database, mod, TARGET)[0]
     assert values(made) == (direct if by_times else kernels(mod, None))

@@ -6,8 +6,13 @@ from typing import Any
 
 from tilewright.ir import Expr, IntImm, Var, as_int, free_vars, pre_order
 from tilewright.relax.assertion import assertion_operands
+from tilewright.relax.execution.graph_call import (
+    GraphSignature,
+    SizeCheck,
+    TensorSpec,
+    is_size_name,
+)
 from tilewright.relax.expr import Function, MatchCast, RelaxCall, RelaxExpr, Tuple
-from tilewright.relax.graph_call import GraphSignature, SizeCheck, TensorSpec, is_size_name
 from tilewright.relax.registry import is_call_to
 from tilewright.relax.struct_info import (
     PrimStructInfo,

@@ -30,10 +30,10 @@ from tilewright.meta_schedule.database.graph_choice import GraphChoice
 from tilewright.meta_schedule.progress import Progress
 from tilewright.meta_schedule.task_scheduler.final_ranking import gain
 from tilewright.meta_schedule.times import clearly_faster
-from tilewright.relax.attempts import Attempts
-from tilewright.relax.executable import Executable, build
+from tilewright.relax.execution.executable import Executable, build
 from tilewright.relax.expr import Function
-from tilewright.relax.record_choice import (
+from tilewright.relax.tuning.attempts import Attempts
+from tilewright.relax.tuning.record_choice import (
     Nominee,
     gains,
     nominees,

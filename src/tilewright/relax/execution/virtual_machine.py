@@ -10,10 +10,10 @@ from enum import IntEnum
 from typing import Any
 
 from tilewright.ir import IRModule
-from tilewright.relax.executable import Executable, as_numpy, build
-from tilewright.relax.graph_call import flat_inputs, parameters_of
-from tilewright.relax.profiling import Report, profile
-from tilewright.relax.stepwise import KernelCall, planned_graph, run_stepwise
+from tilewright.relax.execution.executable import Executable, as_numpy, build
+from tilewright.relax.execution.graph_call import flat_inputs, parameters_of
+from tilewright.relax.execution.profiling import Report, profile
+from tilewright.relax.execution.stepwise import KernelCall, planned_graph, run_stepwise
 from tilewright.runtime import BaseModule, Device, from_numpy
 from tilewright.runtime.timing import TimingResult, check_pauses, measure_with_pauses
 from tilewright.support.errors import RunError

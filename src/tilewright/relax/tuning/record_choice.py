@@ -18,9 +18,9 @@ from tilewright.meta_schedule.database import Database
 from tilewright.meta_schedule.database.record import normalized
 from tilewright.meta_schedule.runner import passing_bytes
 from tilewright.meta_schedule.task_scheduler.final_ranking import gain
-from tilewright.relax.executable import Executable
+from tilewright.relax.execution.executable import Executable
+from tilewright.relax.execution.profiling import profile
 from tilewright.relax.pipeline import scheduled_by_rule
-from tilewright.relax.profiling import profile
 from tilewright.relax.transform.layout_free import constant_bytes
 from tilewright.target import Target
 from tilewright.tir import PrimFunc

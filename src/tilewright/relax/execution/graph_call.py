@@ -15,7 +15,7 @@ import numpy as np
 
 from tilewright.codegen.cuda.tensors import native_cuda_empty
 from tilewright.codegen.llvm.tensors import native_empty, packed_dtype
-from tilewright.relax.objects import call_with_objects
+from tilewright.relax.execution.objects import call_with_objects
 from tilewright.runtime import CompiledFunction, CUDAGraph, Device, Tensor, from_dlpack, tensor
 from tilewright.runtime.ffi import tvm_ffi
 from tilewright.runtime.tensor import as_argument, is_native_class

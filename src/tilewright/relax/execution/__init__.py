@@ -1,0 +1,1 @@
+"""Running graphs: executables and how they are called, and what they call in Python."""
