@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import tilewright
 from tilewright import relax
 from tilewright.ir import PassContext, PassInstrument
 from tilewright.relax.execution import executable, graph_cache
@@ -108,6 +110,14 @@ def test_the_key_has_all_that_a_build_goes_by():
     ]
     assert None not in same and len(set(same)) == 1
     assert None not in others and len({*same, *others}) == 1 + len(others)
+
+
+def test_the_key_goes_by_the_sources_of_the_whole_package(monkeypatch):
+    read, original = [], Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: read.append(path) or original(path))
+    assert graph_cache._sources() is not None
+    root = Path(tilewright.__file__).parent
+    assert set(read) == set(root.rglob("*.py"))
 
 
 def test_numbers_that_may_be_sizes_are_part_of_the_key():
