@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -245,11 +245,18 @@ def test_a_run_that_is_still_running_is_left_alone(tmp_path: Path) -> None:
         assert not any("goes on" in text for text in said)
 
 
+def moved(folder: Path, field: str, change: Callable[[float], float]) -> None:
+    """Change a number in every line of the logs."""
+    for path in (folder / "logs").glob("*.jsonl"):
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        changed = [line | {field: change(line[field])} for line in lines]
+        path.write_text("".join(json.dumps(line) + "\n" for line in changed))
+
+
 def test_the_time_that_a_run_had_taken_is_part_of_its_budget(tmp_path: Path) -> None:
     tune(tmp_path, Fake(after=5))
-    log = tmp_path / "logs/runs.jsonl"
-    begin = json.loads(log.read_text().splitlines()[0])
-    log.write_text(json.dumps(begin | {"time": begin["time"] - 100}) + "\n")  # killed: no end
+    moved(tmp_path, "spent", lambda seconds: seconds + 100)
+    begin = json.loads((tmp_path / "logs/runs.jsonl").read_text().splitlines()[0])
     tasks, database = [task("small", 24), task("large", 48)], JSONDatabase(work_dir=tmp_path)
     past = interrupted_run(tmp_path, begin["digest"], tasks, database)
     assert past is not None and 100 <= past.seconds < 200
@@ -257,6 +264,29 @@ def test_the_time_that_a_run_had_taken_is_part_of_its_budget(tmp_path: Path) -> 
     # Nothing is left of 50 s: what is known is done again, and nothing more.
     seen, said = tune(tmp_path, Fake(5), time_budget=50.0)
     assert len(seen) < BATCH and any("goes on" in text for text in said)
+    # It took what both took.
+    past = interrupted_run(tmp_path, begin["digest"], tasks, database, ended=True)
+    assert past is not None and 100 <= past.seconds < 200
+
+
+@pytest.mark.parametrize("jump", [1e6, -1e6])
+def test_a_clock_that_jumps_takes_no_time(jump: float, tmp_path: Path) -> None:
+    """Between two beginnings, and between a beginning and its end."""
+    tune(tmp_path, Fake(after=5))
+    seen = 0
+
+    def jumping(when: float) -> float:
+        nonlocal seen
+        seen += 1
+        return max(0.0, when + jump * (seen % 3))
+
+    moved(tmp_path, "time", jumping)
+    seen_now, said = tune(tmp_path, Fake(5), time_budget=1000.0, max_trials_global=9)
+    assert len(seen_now) == 4 and any("goes on" in text for text in said)
+    spent = [
+        json.loads(x)["spent"] for x in (tmp_path / "logs/runs.jsonl").read_text().splitlines()
+    ]
+    assert spent == sorted(spent) and spent[0] >= 0 and spent[-1] < 500
 
 
 def test_what_the_database_does_not_have_is_measured_again(tmp_path: Path) -> None:
@@ -344,27 +374,26 @@ def test_numbers_of_a_stranger_are_kept_in_bounds(tmp_path: Path) -> None:
 def test_a_log_of_many_beginnings_is_read_in_linear_time(tmp_path: Path) -> None:
     logs = tmp_path / "logs"
     logs.mkdir()
-    begin = '{"kind":"begin","run":"r","digest":"d","time":%d}\n'
+    begin = '{"kind":"begin","run":"r","digest":"d","spent":%d}\n'
     (logs / "runs.jsonl").write_text("".join(begin % n for n in range(1, 40_000)))
     small = task("small", 24)
-    trial = '{"kind":"trial","run":"r","time":%d.5,"trace":"t","reason":"run"}\n'
+    trial = '{"kind":"trial","run":"r","spent":%d.5,"trace":"t","reason":"run"}\n'
     (logs / file_name(small)).write_text("".join(trial % n for n in range(1, 40_000)))
     start = time.process_time()
     past = interrupted_run(tmp_path, "d", [small], JSONDatabase(work_dir=tmp_path))
-    assert past is not None and past.seconds == pytest.approx(0.5 * 39_999)
+    assert past is not None and past.seconds == pytest.approx(39_999.5)
     assert time.process_time() - start < 20.0
 
 
-def test_a_beginning_without_a_time_takes_none(tmp_path: Path) -> None:
+def test_what_says_nothing_of_its_time_takes_none(tmp_path: Path) -> None:
     tune(tmp_path, Fake(after=5))
-    log = tmp_path / "logs/runs.jsonl"
-    begin = json.loads(log.read_text().splitlines()[0])
-    del begin["time"]
-    log.write_text(json.dumps(begin) + "\n")
+    for path in (tmp_path / "logs").glob("*.jsonl"):
+        path.write_text(path.read_text().replace('"spent":', '"other":'))
+    begin = json.loads((tmp_path / "logs/runs.jsonl").read_text().splitlines()[0])
     past = interrupted_run(
         tmp_path, begin["digest"], [task("small", 24)], JSONDatabase(work_dir=tmp_path)
     )
-    assert past is not None and past.seconds == 0.0
+    assert past is not None and past.seconds == 0.0 and past.results
 
 
 def test_the_same_task_twice_is_not_two_runs(tmp_path: Path) -> None:
@@ -387,13 +416,38 @@ def test_logs_of_a_stranger_can_not_stop_a_run(tmp_path: Path) -> None:
     assert len(seen) == TRIALS - 5
 
 
-@pytest.mark.parametrize("seconds", [0, -1.0, float("nan"), -float("inf"), "10", float("inf")])
-def test_a_budget_that_is_none_is_refused(seconds: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "seconds",
+    [0, -1.0, float("nan"), -float("inf"), "10", float("inf"), True, 10**400, 10**9999, -(10**400)],
+    ids=["0", "-1.0", "nan", "-inf", "text", "inf", "true", "1e400", "1e9999", "-1e400"],
+)
+@pytest.mark.parametrize("post", [False, True])
+def test_a_budget_that_is_none_is_refused(seconds: Any, post: bool, tmp_path: Path) -> None:
     with pytest.raises(TuneError, match="time_budget"):
-        tune(tmp_path, Fake(), time_budget=seconds, max_trials_global=None)
+        tune(tmp_path, Fake(), time_budget=seconds, max_trials_global=None, post_optimization=post)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_budget_may_be_huge(tmp_path: Path) -> None:
     seen, _ = tune(tmp_path, Fake(), time_budget=1e308, max_trials_global=2)
     assert len(seen) == 2
+
+
+@pytest.mark.parametrize("name", ["max_trials_global", "max_trials_per_task"])
+@pytest.mark.parametrize(
+    "trials",
+    [-1, 2.0, float("nan"), True, "3", -(10**9999)],
+    ids=["-1", "2.0", "nan", "true", "text", "-1e9999"],
+)
+def test_numbers_of_trials_that_are_none_are_refused(
+    name: str, trials: Any, tmp_path: Path
+) -> None:
+    with pytest.raises(TuneError, match=f"{name} is a number of trials"):
+        tune(tmp_path, Fake(), **{name: trials})
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_number_of_trials_may_be_huge(tmp_path: Path) -> None:
+    huge = {"max_trials_global": 10**400, "max_trials_per_task": 10**400}
+    seen, _ = tune(tmp_path, Fake(after=BATCH), **huge)
+    assert len(seen) == BATCH

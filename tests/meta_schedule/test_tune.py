@@ -111,7 +111,7 @@ def test_logging_is_left_as_it_was(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"max_trials_global": -1}, "numbers of trials must not be negative"),
+        ({"max_trials_global": -1}, "max_trials_global is a number of trials, not negative"),
         ({"num_trials_per_iter": 0}, "num_trials_per_iter positive"),
         ({"builder": "remote"}, "unknown builder 'remote'; known: local"),
         ({"runner": "rpc"}, "unknown runner 'rpc'; known: local"),

@@ -16,22 +16,27 @@ import fcntl
 import hashlib
 import json
 import logging
-import math
 import os
-import time
-from bisect import bisect_left
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 
 from tilewright.meta_schedule.database import Database, Filtered, TuningRecord
 from tilewright.meta_schedule.database.record import trace_digest
 from tilewright.meta_schedule.measure_candidate import MeasureCandidate
 from tilewright.meta_schedule.runner import REASONS, RunnerResult
-from tilewright.meta_schedule.trial_log import FOLDER, RUNS, Event, append, file_name, read_log
+from tilewright.meta_schedule.trial_log import (
+    FOLDER,
+    RUNS,
+    Event,
+    RunClock,
+    append,
+    file_name,
+    new_run,
+    read_log,
+)
 from tilewright.meta_schedule.tune_context import TuneContext
 from tilewright.support.version import __version__
 
@@ -125,17 +130,16 @@ def interrupted_run(
     before it was there, or the database is another one.
     """
     folder = Path(work_dir) / FOLDER
-    run, begun = _last_run(folder, digest, ended=ended)
+    run, seconds = _last_run(folder, digest, ended=ended)
     if run is None:
         return None
     results: dict[str, dict[str, list[RunnerResult]]] = {}
     later: dict[str, dict[str, list[RunnerResult]]] = {}
     batches: dict[str, list[int]] = {}
-    times: list[float] = []
     for name, task in {file_name(task): task for task in tasks}.items():
         events = read_log(folder / name).events
         own = [event for event in events if event["run"] == run]
-        times += [event["time"] for event in own if event["time"]]
+        seconds = max(seconds, _spent(own))
         batches[name] = [x["size"] for x in own if x["kind"] == "batch" and x["size"]]
         later[name] = _results(x for x in events if _is_later(x["run"], run))
         kept = _digests_in(database, task)
@@ -143,7 +147,7 @@ def interrupted_run(
             trace: [result for result in found if trace in kept or not result.run_secs]
             for trace, found in _results(own).items()
         }
-    return Remembered(run, _spent(begun, times), results, batches, later)
+    return Remembered(run, seconds, results, batches, later)
 
 
 def _results(events: Iterable[Event]) -> dict[str, list[RunnerResult]]:
@@ -155,18 +159,16 @@ def _results(events: Iterable[Event]) -> dict[str, list[RunnerResult]]:
     return dict(found)
 
 
-def _last_run(folder: Path, digest: str, *, ended: bool) -> tuple[str | None, list[float]]:
-    """Return the last run of a digest, unless it has ended, and when it began or went on."""
+def _last_run(folder: Path, digest: str, *, ended: bool) -> tuple[str | None, float]:
+    """Return the last run of a digest, unless it has ended, and the seconds that it took."""
     run: str | None = None
-    begun: list[float] = []
-    for event in read_log(folder / RUNS).events:
+    events = read_log(folder / RUNS).events
+    for event in events:
         if event["kind"] == "begin" and event["digest"] == digest and event["run"]:
-            begun = [] if event["run"] != run else begun
             run = event["run"]
-            begun += [event["time"]] if event["time"] else []
         elif event["kind"] in ("run", "end") and event["run"] == run and event["finished"]:
             run = run if ended else None
-    return run, begun
+    return run, _spent(event for event in events if event["run"] == run)
 
 
 def _is_later(other: str | None, part: str) -> bool:
@@ -190,15 +192,9 @@ def _digests_in(database: Database, task: TuneContext) -> frozenset[str]:
     return frozenset(x.digest for x in database.get_top_k(workload, 2**31, task.target))
 
 
-def _spent(begun: Sequence[float], times: Iterable[float]) -> float:
-    """Return the seconds from each beginning to the last event before the next one."""
-    now = time.time()
-    known, total = sorted(x for x in times if x <= now), 0.0
-    for start, end in pairwise([*sorted(begun), math.inf]):
-        last = bisect_left(known, end) - 1
-        if last >= 0:
-            total += max(0.0, known[last] - start)
-    return total
+def _spent(events: Iterable[Event]) -> float:
+    """Return the seconds that a run had taken at its last event; no clock on the wall counts."""
+    return max((event["spent"] or 0.0 for event in events), default=0.0)
 
 
 def _result(event: Event) -> RunnerResult:
@@ -250,14 +246,14 @@ os.register_at_fork(after_in_child=_let_go)
 class Whole:
     """A run of several searches: each ``tune_tasks`` that is told of it is a part, by number.
 
-    ``seconds`` is how long it took before it ended early, ``alternatives`` how many trials went to
-    ways to compute convolutions, ``attempts`` are its beginnings and ends, and what it ran in the
-    graph. Whoever comes to its end says so by ``finished``.
+    Its ``clock`` knows how long it took before it ended early, ``alternatives`` how many trials
+    went to ways to compute convolutions, ``attempts`` are its beginnings and ends, and what it ran
+    in the graph. Whoever comes to its end says so by ``finished``.
     """
 
-    def __init__(self, folder: Path | None = None, run: str = "") -> None:
-        self._folder, self.run = folder, run
-        self.seconds, self.alternatives, self.finished = 0.0, 0, False
+    def __init__(self, folder: Path | None = None, run: str = "", seconds: float = 0.0) -> None:
+        self._folder, self.run, self.clock = folder, run, RunClock(seconds)
+        self.alternatives, self.finished = 0, False
         self.attempts: list[Event] = []
         self._parts = 0
 
@@ -276,8 +272,7 @@ class Whole:
         if self._folder is None:
             return
         try:
-            now = round(time.time(), 3)
-            append(self._folder / RUNS, kind, run=self.run, time=now, **values)
+            append(self._folder / RUNS, kind, run=self.run, **self.clock.stamp(), **values)
         except OSError as error:
             self._folder = None
             logger.warning("the run couldn't go on if it ended early: %s", error)
@@ -297,8 +292,8 @@ def whole_run(work_dir: str | os.PathLike[str] | None, digest: str) -> Iterator[
             yield Whole()
             return
         folder = Path(work_dir) / FOLDER
-        run, begun = _last_run(folder, digest, ended=False)
-        made = Whole(folder, run or f"{time.time():.3f}-{os.getpid()}")
+        run, seconds = _last_run(folder, digest, ended=False)
+        events: list[Event] = []
         if run is not None:
             events = [
                 event
@@ -306,7 +301,8 @@ def whole_run(work_dir: str | os.PathLike[str] | None, digest: str) -> Iterator[
                 for event in read_log(path).events
                 if event["run"] and event["run"].partition("/")[0] == run
             ]
-            made.seconds = _spent(begun, [event["time"] for event in events if event["time"]])
+        made = Whole(folder, run or new_run(), max(seconds, _spent(events)))
+        if run is not None:
             spent = (event["trials"] or 0 for event in events if event["kind"] == "alternatives")
             made.alternatives = sum(spent)
         made.log("begin", digest=digest)

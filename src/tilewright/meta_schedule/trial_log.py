@@ -15,6 +15,8 @@ import logging
 import math
 import os
 import re
+import secrets
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -95,7 +97,8 @@ _RESULT: dict[str, Reader] = {
     "trace": _text, "origin": _text, "seconds": _times, "reason": _text, "error": _text,
 }  # fmt: skip
 _ENTRY: dict[str, Reader] = {**_RESULT, "won": _flag}
-_COMMON: dict[str, Reader] = {"run": _text, "time": _positive}
+# ``time`` is for people: a clock on the wall may jump. ``spent`` are the run's seconds until then.
+_COMMON: dict[str, Reader] = {"run": _text, "time": _positive, "spent": _positive}
 
 EVENTS: dict[str, dict[str, Reader]] = {
     # A run begins with a task: its name, its workload's hash, and what the database knew of it.
@@ -138,6 +141,28 @@ def file_name(task: TuneContext) -> str:
     known = (task.task_name, task.hash, str(task.target), str(task.args_info))
     digest = hashlib.sha256(json.dumps(known).encode()).hexdigest()
     return f"{plain}-{digest[:12]}.jsonl"
+
+
+@dataclass(frozen=True)
+class RunClock:
+    """The seconds that a run has taken: ``before`` it went on, and since then without jumps."""
+
+    before: float = 0.0
+    start: float = field(default_factory=time.monotonic)
+
+    @property
+    def spent(self) -> float:
+        """The seconds until now."""
+        return self.before + time.monotonic() - self.start
+
+    def stamp(self) -> dict[str, float]:
+        """Return what each event of the run says of when it was."""
+        return {"time": round(time.time(), 3), "spent": round(self.spent, 3)}
+
+
+def new_run() -> str:
+    """Return a name that no other run has, whatever the clock and the process's number are."""
+    return f"{time.time():.3f}-{secrets.token_hex(4)}"
 
 
 def append(path: Path, kind: str, **values: object) -> None:

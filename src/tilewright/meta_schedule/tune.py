@@ -25,7 +25,7 @@ from tilewright.meta_schedule.resume import Whole, alone, interrupted_run, run_d
 from tilewright.meta_schedule.runner import Runner
 from tilewright.meta_schedule.search_strategy import SearchStrategy
 from tilewright.meta_schedule.task_scheduler import TaskScheduler
-from tilewright.meta_schedule.trial_log import MOST_TRIALS
+from tilewright.meta_schedule.trial_log import MOST_TRIALS, RunClock
 from tilewright.meta_schedule.tune_context import CORES, TuneContext
 from tilewright.meta_schedule.tuning_session import TuningSession
 from tilewright.support.errors import TuneError
@@ -92,16 +92,39 @@ def check_options(options: Iterable[str]) -> None:
             raise TuneError(f"tuning has no option {name!r}; {near_matches(name, known)}")
 
 
+def seconds_of(time_budget: float | None) -> float:
+    """Return a time budget as seconds; infinite if it is no limit (``None``, infinity).
+
+    Raises ``TuneError`` for what is no positive number, or too large for one.
+    """
+    if time_budget is None:
+        return math.inf
+    known = isinstance(time_budget, int | float) and not isinstance(time_budget, bool)
+    try:
+        seconds = float(time_budget) if known else math.nan
+    except OverflowError:
+        seconds = math.nan
+    if not seconds > 0:
+        raise TuneError(
+            f"time_budget is a positive number of seconds, got {_said(time_budget)}; without a "
+            "limit it is None"
+        )
+    return seconds
+
+
+def _said(value: object) -> str:
+    """Return what a message says of a value; Python refuses to write very long integers."""
+    if isinstance(value, int) and value.bit_length() > 64:
+        return f"an integer of {value.bit_length()} bits"
+    return repr(value)
+
+
 def deadline(time_budget: float | None) -> float:
     """Return when so many seconds are over, by ``time.monotonic``; never, if ``None``.
 
     Raises ``TuneError`` if they aren't positive.
     """
-    if time_budget is None:
-        return math.inf
-    if not isinstance(time_budget, int | float) or not time_budget > 0:
-        raise TuneError(f"time_budget is a positive number of seconds, got {time_budget}")
-    return time.monotonic() + time_budget
+    return time.monotonic() + seconds_of(time_budget)
 
 
 def trial_budget(trials: int | None, time_budget: float | None) -> int:
@@ -109,9 +132,19 @@ def trial_budget(trials: int | None, time_budget: float | None) -> int:
 
     Raises ``TuneError`` if there is no limit at all.
     """
-    if trials is None and (time_budget is None or math.isinf(time_budget)):
+    if trials is None and math.isinf(seconds_of(time_budget)):
         raise TuneError("max_trials_global or time_budget must say when tuning ends")
-    return MOST_TRIALS if trials is None else trials
+    return MOST_TRIALS if trials is None else trial_count("max_trials_global", trials)
+
+
+def trial_count(name: str, trials: int) -> int:
+    """Return a number of trials, but no more than there could ever be time for.
+
+    Raises ``TuneError`` if it is none.
+    """
+    if isinstance(trials, bool) or not isinstance(trials, int) or trials < 0:
+        raise TuneError(f"{name} is a number of trials, not negative, got {_said(trials)}")
+    return min(trials, MOST_TRIALS)
 
 
 def tune_tasks(
@@ -180,7 +213,9 @@ def tune_tasks(
         None,
         model,
         trials,
-        trials if max_trials_per_task is None else max_trials_per_task,
+        trials
+        if max_trials_per_task is None
+        else trial_count("max_trials_per_task", max_trials_per_task),
         num_trials_per_iter,
         callbacks,
         progress or Progress(),
@@ -197,8 +232,7 @@ def tune_tasks(
     scheduler = TaskScheduler.create(task_scheduler)
     weights = [1.0] * len(tasks) if task_weights is None else task_weights
     profiler = Profiler.current() or Profiler()
-    seconds = math.inf if time_budget is None else float(time_budget)
-    session = replace(session, database=opened, seconds=seconds)
+    session = replace(session, database=opened, seconds=seconds_of(time_budget))
     logged = _logged(work_dir, tasks, weights, session, scheduler, profiler, part_of)
     with log_file(work_dir), logged as begun, profiler:
         if model is not None and kept is not None and kept.exists():
@@ -281,10 +315,15 @@ def _logged(
             session.progress.message(
                 f"the run that ended after {count} trials and {past.seconds:.0f} s goes on"
             )
-        log = KeepTrialLog(work_dir, *((part,) if past is None else (past.run, past.batches)))
+        run, batches, before = part, None, 0.0
+        if past is not None:
+            run, batches, before = past.run, past.batches, past.seconds
+        clock = RunClock(before)
+        if whole is not None and part is not None:
+            before, clock = 0.0, whole.clock  # the whole knows how much is left
+        log = KeepTrialLog(work_dir, run, batches, clock)
         if own:  # else nobody could go on with it
             log.begin(part or digest)
-        before = 0.0 if past is None or part is not None else past.seconds
         try:
             yield replace(
                 session, callbacks=[log, *session.callbacks], remembered=past,

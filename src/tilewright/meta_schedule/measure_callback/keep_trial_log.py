@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +15,14 @@ from tilewright.meta_schedule.measure_callback.base import Batch, MeasureCallbac
 from tilewright.meta_schedule.measure_candidate import MeasureCandidate
 from tilewright.meta_schedule.runner import RunnerResult
 from tilewright.meta_schedule.task_record import TaskRecord
-from tilewright.meta_schedule.trial_log import FOLDER, RUNS, append, file_name
+from tilewright.meta_schedule.trial_log import (
+    FOLDER,
+    RUNS,
+    RunClock,
+    append,
+    file_name,
+    new_run,
+)
 from tilewright.support.errors import TilewrightError
 
 logger = logging.getLogger("tilewright.meta_schedule")
@@ -27,7 +33,8 @@ _LONGEST_ERROR = 200
 class KeepTrialLog(MeasureCallback):
     """Appends what happens to the logs in ``work_dir`` (see ``trial_log``).
 
-    ``run`` goes on, which has logged ``batches`` of each log before: these come again.
+    ``run`` goes on, which has logged ``batches`` of each log before: these come again. The
+    ``clock`` is that of the run.
 
     A log that can't be written is given up with a warning: tuning goes on. It comes before the
     callback that trains the cost model, so that predictions are those before the measurement.
@@ -38,9 +45,11 @@ class KeepTrialLog(MeasureCallback):
         work_dir: str | os.PathLike[str],
         run: str | None = None,
         batches: Mapping[str, Sequence[int]] | None = None,
+        clock: RunClock | None = None,
     ) -> None:
         self.folder = Path(work_dir) / FOLDER
-        self.run = run or f"{time.time():.3f}-{os.getpid()}"
+        self.run = run or new_run()
+        self._clock = clock or RunClock()
         self._logged = Counter({name: len(sizes) for name, sizes in (batches or {}).items()})
         self.trials = 0
         self._tasks: set[str] = set()
@@ -51,8 +60,7 @@ class KeepTrialLog(MeasureCallback):
         if self._broken:
             return
         try:
-            now = round(time.time(), 3)
-            append(self.folder / name, kind, run=self.run, time=now, **values)
+            append(self.folder / name, kind, run=self.run, **self._clock.stamp(), **values)
         except OSError as error:
             self._broken = True
             logger.warning(

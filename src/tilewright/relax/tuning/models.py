@@ -199,7 +199,7 @@ def tune_relax(
         return until if share == 1.0 or math.isinf(until) else now + share * (until - now)
 
     with whole_run(work_dir, digest) as whole:
-        end, until = end - whole.seconds, until - whole.seconds
+        end, until = end - whole.clock.before, until - whole.clock.before
         ways = AlternativesRace(Target(target), opened, builder, runner, progress or Progress())
         with ending(until, builder, runner):
             measured_now = ways.run(
