@@ -204,7 +204,7 @@ def _print_merged(made: list[Merged], as_json: bool, unread: Mapping[str, int] =
 @click.argument("destination")
 @click.option(
     "--keep", type=click.IntRange(min=1), default=1, show_default=True,
-    help="Records of each workload and target.",
+    help="Records of each workload and target: of those measured with cold caches, and of others.",
 )  # fmt: skip
 @json_option
 @log_options

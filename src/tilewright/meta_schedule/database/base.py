@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -264,8 +265,8 @@ class Database:
         return kinds[kind](mod, target, workload_name)
 
     def dump_pruned(self, destination: Database) -> None:
-        """Copy the best record of each workload and target into another database."""
-        for record in self.best_records():
+        """Copy the best records of each workload and target (``best_of_each``) into another."""
+        for record in self.best_of_each():
             workload = destination.commit_workload(record.workload.mod)
             destination.commit_tuning_record(
                 TuningRecord(
@@ -277,6 +278,28 @@ class Database:
                     record.provenance,
                 )
             )
+
+    def best_of_each(
+        self, keep: int = 1, named: Mapping[str, Container[str]] | None = None
+    ) -> Iterator[TuningRecord]:
+        """Yield the best valid records of each workload and target: at most ``keep`` of each.
+
+        So many of those that were measured with cold caches, and of those with warm ones, since
+        their times don't compare. Beside these there are those that are ``named``, by their digests
+        for the hash of a workload.
+        """
+        for best in self.best_records():
+            wanted = (named or {}).get(best.workload.hash, ())
+            every = self.get_top_k(best.workload, 2**31)
+            given = Counter[bool]()
+            digests = set[str]()
+            for record in best_first(x for x in every if x.target == best.target):
+                if given[record.cold] < keep or (
+                    record.digest in wanted and record.digest not in digests
+                ):
+                    yield record
+                given[record.cold] += 1
+                digests.add(record.digest)
 
     def best_records(self) -> list[TuningRecord]:
         """Return the best record of each workload and target that has a valid one."""

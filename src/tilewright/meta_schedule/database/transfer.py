@@ -19,7 +19,6 @@ from typing import IO
 
 from tilewright.meta_schedule.database.base import Database
 from tilewright.meta_schedule.database.graph_choice import GraphChoice
-from tilewright.meta_schedule.database.ranking import best_first
 from tilewright.meta_schedule.database.record import TuningRecord, Workload
 from tilewright.meta_schedule.database.schema import LONGEST_LINE, read_line, to_line
 from tilewright.support.errors import TilewrightError, TuneError
@@ -91,7 +90,7 @@ def _taken(destination: Database, workload: Workload) -> Workload | str:
 def best_of_each(
     database: Database, keep: int, choices: Iterable[GraphChoice] = ()
 ) -> Iterator[TuningRecord]:
-    """Yield the best valid records of each workload and target, at most ``keep`` of each.
+    """Yield the best valid records of each workload and target: ``Database.best_of_each``.
 
     Beside these there are those that served a graph best, by the ``choices``.
     """
@@ -99,17 +98,7 @@ def best_of_each(
     for choice in choices:
         for workload, digest in choice.records:
             named.setdefault(workload, set()).add(digest)
-    for best in database.best_records():
-        wanted = named.get(best.workload.hash, set()) - {best.digest}
-        if keep == 1 and not wanted:
-            yield best
-            continue
-        every = database.get_top_k(best.workload, 2**31)
-        same = (record for record in every if record.target == best.target)
-        for place, record in enumerate(best_first(same)):
-            if place < keep or record.digest in wanted:
-                yield record
-            wanted.discard(record.digest)
+    yield from database.best_of_each(keep, named)
 
 
 @dataclass(frozen=True)
