@@ -7,8 +7,10 @@ import json
 import multiprocessing
 import os
 import random
+import shutil
 import sqlite3
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -272,7 +274,7 @@ def test_older_tables_that_cannot_be_written(file: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(_sql_tables, "_PATIENCE", 0.1)
     with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as writer:
         writer.execute("BEGIN IMMEDIATE")
-        wanted = f"is of format 1 and has to be migrated to {_sql_tables.FORMAT} can't be used: .*"
+        wanted = rf"is of format 1 and has to be migrated to {_sql_tables.FORMAT} \(once, by .*"
         with pytest.raises(TuneError, match=wanted + "locked"):
             SQLDatabase(at(file))
     assert len(SQLDatabase(at(file))) == 3
@@ -336,6 +338,76 @@ def test_a_file_that_can_not_be_written_can_be_asked(
     assert times(database) == [1e-5, 2e-5, 3e-5]
     with pytest.raises(TuneError, match="attempt to write a readonly database"):
         database.check_writable()
+
+
+@pytest.mark.parametrize("number", [1, _sql_tables.FORMAT])
+@pytest.mark.parametrize("logged", [False, True])
+def test_files_in_a_folder_that_can_not_be_written(number: int, logged: bool) -> None:
+    """SQLite wants to make files beside one that it reads; older tables are migrated in memory."""
+    with tempfile.TemporaryDirectory() as name:
+        folder, file = Path(name), Path(name, "records.db")
+        database = SQLDatabase(at(file))
+        workload = database.commit_workload(matmul())
+        for place, caches in enumerate(("warm", "cold", "warm")):
+            made = provenance(timing={"caches": caches})
+            trace = schedule(matmul(), 2**place).trace
+            record = TuningRecord(trace, workload, (1e-5 * (place + 1),), TARGET, None, made)
+            database.commit_tuning_record(record)
+        ranked = ranking(database)
+        assert ranked == pytest.approx([2e-5, 1e-5, 3e-5])
+        database.close()
+        if number == 1:
+            scale = "* 1073741824.0" * 3
+            cold = f"UPDATE tilewright_records SET seconds = seconds {scale} WHERE seconds < 1e-20"
+            change(file, cold)
+            change(file, "UPDATE tilewright_format SET format = 1")
+        open_now = sqlite3.connect(file) if logged else None
+        if open_now is not None:  # a write of which the log has not been taken in
+            open_now.execute("UPDATE tilewright_workloads SET number = number")
+            open_now.commit()
+            shutil.copytree(folder, folder / "copy")
+            open_now.close()
+            (folder / "copy" / "records.db-shm").unlink()
+            folder, file = folder / "copy", folder / "copy" / "records.db"
+        for path in (file, folder, Path(name)):
+            path.chmod(0o555 if path.is_dir() else 0o444)
+        before = sorted(os.listdir(folder))
+        found = in_child(lambda: ranking(SQLDatabase(at(file))))
+        if logged:
+            assert "its last records are in" in found and "copy both to a folder" in found
+        else:
+            assert found == str(ranked)
+            refused = in_child(lambda: SQLDatabase(at(file)).check_writable())
+            assert "attempt to write a readonly database" in refused
+            assert in_child(lambda: in_child(lambda: ranking(SQLDatabase(at(file))))) == str(ranked)
+        assert sorted(os.listdir(folder)) == before
+        for path in (Path(name), folder):
+            path.chmod(0o755)
+
+
+def ranking(database: Database) -> list[float]:
+    workload = database.commit_workload(matmul())
+    return [record.best_seconds for record in database.get_top_k(workload, 9, TARGET)]
+
+
+def in_child(question: Callable[[], object]) -> str:
+    """Return the answer, or the error, of a process that may not write everywhere."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            if os.getuid() == 0:
+                os.setuid(65534)
+            answer = str(question())
+        except BaseException as error:
+            answer = f"{type(error).__name__}: {error}"
+        os.write(write, answer.encode())
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        said = pipe.read().decode()
+    os.waitpid(pid, 0)
+    return said
 
 
 def test_a_full_disk_is_a_clear_error_and_loses_nothing(file: Path) -> None:

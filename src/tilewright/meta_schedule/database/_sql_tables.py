@@ -12,9 +12,10 @@ import hashlib
 import json
 import logging
 import os
+import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -119,6 +120,8 @@ class Tables:
             )
         if self._url.drivername == self.dialect:
             self._url = self._url.set(drivername=_DRIVERS[self.dialect])
+        self._frozen = False  # a file that is read as it is, since it can't be written
+        self._migrates = False  # that file is of an older format: it is migrated in memory
         self._current: Any = None  # the connection of the transaction that is open
         self._inherited: list[Any] = []
         self._targets: dict[int, Target] = {}
@@ -131,11 +134,13 @@ class Tables:
 
     # ---- connections ------------------------------------------------------------------------
     def _connect(self) -> None:
-        local = {"timeout": _PATIENCE} if self.dialect == "sqlite" else {}
+        local: dict[str, Any] = {"connect_args": {"timeout": _PATIENCE}}
+        if self.dialect != "sqlite":
+            local = {"pool_pre_ping": True}
+        elif self._frozen:
+            local = {"creator": self._opened_frozen}
         try:
-            self._engine = self.sql.create_engine(
-                self._url, connect_args=local, pool_pre_ping=self.dialect != "sqlite"
-            )
+            self._engine = self.sql.create_engine(self._url, **local)
         except ModuleNotFoundError as error:
             raise MissingExtraError(str(error.name), "sql", f"the database {self.name}") from None
         self._process = os.getpid()
@@ -144,6 +149,40 @@ class Tables:
             self._to_read = self._engine
         else:
             self._to_read = self._engine.execution_options(isolation_level="AUTOCOMMIT")
+
+    def _opened_frozen(self) -> sqlite3.Connection:
+        """Open a file that nobody may write; an older one in memory, to be migrated there."""
+        name = Path(self._url.database).absolute().as_uri()
+        made = sqlite3.connect(f"{name}?immutable=1", uri=True, check_same_thread=False)
+        if self._migrates:
+            file, made = made, sqlite3.connect(":memory:", check_same_thread=False)
+            with closing(file):
+                file.backup(made)
+            (found,) = made.execute("SELECT format FROM tilewright_format").fetchone()
+            for statement in _statements(found, "sqlite"):
+                made.execute(statement)
+            made.commit()
+        made.execute("PRAGMA query_only = ON")
+        return made
+
+    def _freeze(self, error: Exception) -> None:
+        """Read a file of SQLite as it is, if the error says that it can't be written.
+
+        Beside a file that others may write, SQLite has two more, even to read it.
+        """
+        file, said = self._file(), str(getattr(error, "orig", ""))
+        cannot_write = any(text in said for text in ("readonly", "unable to open"))
+        if file is None or self._frozen or not cannot_write or not file.exists():
+            raise error
+        log = file.with_name(f"{file.name}-wal")
+        if log.exists() and log.stat().st_size:
+            raise TuneError(
+                f"the database {self.name} can't be used: its last records are in {log}, from "
+                "where only who may write can take them; copy both to a folder of your own"
+            ) from error
+        self._engine.dispose()
+        self._frozen = True
+        self._connect()
 
     def _mine(self) -> None:
         """Connect anew in a forked process: it must not even close what its parent has opened."""
@@ -210,19 +249,36 @@ class Tables:
             except OSError as error:
                 raise TuneError(f"the folder {file.parent} can't be made: {error}") from error
         self._connect()
+        found = None
+        as_old = ""
         try:
-            found = self._format()
+            try:
+                found = self._format()
+            except self.sql.exc.OperationalError as error:
+                self._freeze(error)
+                found = self._format()
             if found is None and not allow_missing:
                 raise TuneError(f"there is no database of tuning records at {self.name}")
+            if found == FORMAT:
+                return
+            if found is not None:
+                as_old = (
+                    f", which is of format {found} and has to be migrated to {FORMAT} (once, by "
+                    "opening it as somebody who may write),"
+                )
+            try:
+                self._make()
+            except self.sql.exc.OperationalError as error:
+                if found is None:
+                    raise
+                if not self._frozen:
+                    self._freeze(error)
+                self._migrates = True
+                self._engine.dispose()
+                self._connect()
+                self._format()
         except self.sql.exc.SQLAlchemyError as error:
-            self.refuse(error)
-        if found == FORMAT:
-            return
-        try:
-            self._make()
-        except self.sql.exc.SQLAlchemyError as error:
-            as_old = f", which is of format {found} and has to be migrated to {FORMAT}"
-            self.refuse(error, "" if found is None else as_old)
+            self.refuse(error, as_old)
 
     def _file(self) -> Path | None:
         if self.dialect != "sqlite":
@@ -269,11 +325,9 @@ class Tables:
                     connection.exec_driver_sql(statement.format_map(words))
                 connection.exec_driver_sql(f"INSERT INTO tilewright_format VALUES ({FORMAT})")
                 return
-            for number in range(found, FORMAT):
-                logger.info("%s: from format %d to %d", self.name, number, number + 1)
-                for statement in MIGRATIONS[number - 1]:
-                    connection.exec_driver_sql(statement.format_map(words))
-            connection.exec_driver_sql(f"UPDATE tilewright_format SET format = {FORMAT}")
+            logger.info("%s: from format %d to %d", self.name, found, FORMAT)
+            for statement in _statements(found, self.dialect):
+                connection.exec_driver_sql(statement)
 
     def _log_ahead(self) -> None:
         """Let those who read not wait for those who write; SQLite keeps that in the file."""
@@ -510,6 +564,13 @@ class Tables:
             return int(pages) * int(each)
         sizes = " + ".join(f"pg_total_relation_size('tilewright_{name}')" for name in _TABLES)
         return int(self._all(f"SELECT {sizes}")[0][0])
+
+
+def _statements(found: int, dialect: str) -> list[str]:
+    """Return what makes tables of an older format those of the current one."""
+    words = _WORDS[dialect]
+    steps = [text.format_map(words) for step in MIGRATIONS[found - 1 :] for text in step]
+    return [*steps, f"UPDATE tilewright_format SET format = {FORMAT}"]
 
 
 def _set_up_sqlite(connection: Any, _: object) -> None:
