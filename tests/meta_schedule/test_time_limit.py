@@ -29,7 +29,7 @@ from tilewright.meta_schedule.task_scheduler import (
     GradientBased,
     RoundRobin,
     TaskScheduler,
-    base,
+    shares,
 )
 from tilewright.meta_schedule.time_limit import OutOfTimeError, TimeLimited, ending
 from tilewright.runtime import Module
@@ -153,7 +153,7 @@ def test_what_takes_more_than_its_share_begins_last(
     kind: type[TaskScheduler], seconds: float, order: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     beginnings = {"task0": 5.0, "task1": 1.0, "task2": 3.0, "task3": 1.0}
-    monkeypatch.setattr(base, "_beginning", lambda task: beginnings[task.name])
+    monkeypatch.setattr(shares, "_beginning", lambda task: beginnings[task.name])
     seen, scheduler = Order(), kind()
     tasks = contexts(*(Listed(2) for _ in beginnings))
     tune(scheduler, tasks, 100, callbacks=[seen], until=time.monotonic() + 1000.0, seconds=seconds)
@@ -165,7 +165,7 @@ def test_a_task_that_can_not_begin_in_time_leaves_it_to_others(
 ) -> None:
     """By what the beginning of two others took."""
     beginnings = {"task0": 1.0, "task1": 1.0, "task2": 1e9}
-    monkeypatch.setattr(base, "_beginning", lambda task: beginnings[task.name])
+    monkeypatch.setattr(shares, "_beginning", lambda task: beginnings[task.name])
     scheduler = RoundRobin()
     tasks = contexts(*(Listed(9) for _ in beginnings))
     tune(scheduler, tasks, 100, until=time.monotonic() + 1000.0, seconds=1000.0)

@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from itertools import chain, islice
-from statistics import median_low
 from typing import Any, ClassVar, Literal
 
 from tilewright.meta_schedule.builder import Builder, BuilderInput, BuilderResult
@@ -31,15 +30,14 @@ from tilewright.meta_schedule.runner.traits import traits_of
 from tilewright.meta_schedule.task_record import TaskRecord, TopCandidate, statistics
 from tilewright.meta_schedule.task_scheduler.final_ranking import (
     elsewhere,
-    entrant_seconds,
     entrants,
-    ranking_seconds,
     runner_input,
     winner,
 )
+from tilewright.meta_schedule.task_scheduler.shares import Shares
 from tilewright.meta_schedule.time_limit import OutOfTimeError, ending
 from tilewright.meta_schedule.times import robust_seconds
-from tilewright.meta_schedule.tune_context import FIRST_BATCH, TuneContext
+from tilewright.meta_schedule.tune_context import TuneContext
 from tilewright.meta_schedule.tuning_session import TuningSession
 from tilewright.support.collector import few_collections
 from tilewright.support.errors import TilewrightError, TuneError
@@ -50,16 +48,8 @@ logger = logging.getLogger("tilewright.meta_schedule")
 
 # Lines of LLVM IR that a candidate may become: those that are fast have a few thousand at most.
 _MOST_LINES = 1 << 14
-# When a task ends, so many of its best candidates (and the rule-based one) are compared; in so few
-# rounds at least, however little time is left.
-_TOP, _FEW_ROUNDS = 6, 4
-# What a trial takes, in seconds, before that is known.
-_TRIAL_SECONDS = 0.2
-# What the beginning of a task takes: its design space, and its unscheduled program, in
-# floating-point operations per second, for a few kinds of inputs.
-_BEGIN_SECONDS, _UNSCHEDULED_RATE = 0.3, 5e8
-# Of a small budget each task could get so many batches more, of so many trials at least.
-_MORE_BATCHES, _SMALL_BATCH = 2, 2 * FIRST_BATCH
+# When a task ends, so many of its best candidates (and the rule-based one) are compared.
+_TOP = 6
 
 
 def _timed(candidates: Iterator[MeasureCandidate], builder: Builder) -> Iterator[MeasureCandidate]:
@@ -175,6 +165,7 @@ class TaskScheduler:
                 context.find_similar(self._start_from)
             self._start_from = measured_alike(self._start_from, session.runner.cold)
         left = session.max_trials_global
+        shares = Shares(self.tasks, session, self.final_rounds)
         session.progress.until = session.until
         limit = ending(session.until, session.builder, session.runner)
         with session.progress.running(self.tasks, left), few_collections(), limit:
@@ -183,10 +174,10 @@ class TaskScheduler:
                     self._start_from_records(task)
                 session.runner.start()
                 with suppress(OutOfTimeError):
-                    self._spend_trials(left, session)
+                    self._spend_trials(left, session, shares)
                 with Profiler.timeit("comparing the best"), suppress(OutOfTimeError):
                     for position, task in enumerate(self.tasks):
-                        self._rank_top(task, session, self.tasks[position:])
+                        self._rank_top(task, session, shares, self.tasks[position:])
             except KeyboardInterrupt:
                 self.interrupted = True
                 session.progress.message("interrupted; everything measured so far is kept")
@@ -201,15 +192,15 @@ class TaskScheduler:
                 + "; ".join(f"{task.name}: {task.error}" for task in self.tasks)
             )
 
-    def _spend_trials(self, left: int, session: TuningSession) -> None:
+    def _spend_trials(self, left: int, session: TuningSession, shares: Shares) -> None:
         """Give tasks batches until trials or time are spent. May raise ``OutOfTimeError``."""
-        while left > 0 and self._may_go_on(session):
+        while left > 0 and shares.may_go_on():
             number = self.next_task_id()
             if number < 0:
                 return
-            task = self._cheap_first(self.tasks[number], session)
+            task = shares.cheap_first(self.tasks[number])
             number = self.tasks.index(task)
-            if self._is_too_late(task, session):
+            if shares.is_too_late(task):
                 self._finish(task, "there was no time left for it")
                 continue
             start = time.monotonic()
@@ -217,10 +208,10 @@ class TaskScheduler:
                 continue
             prepared = time.monotonic() - start
             task.spent_seconds += prepared
-            count = self._batch_size(task, left, session)
+            count = shares.batch_size(task, left)
             if count < 1:
                 return
-            left -= self._batch(task, count, session)
+            left -= self._batch(task, count, session, shares)
             if not task.first_seconds and task.trials:
                 task.first_seconds = prepared + (task.spent_seconds - prepared) / task.trials
             self.touch_task(number)
@@ -228,95 +219,6 @@ class TaskScheduler:
                 why = f"{count} more trials are expected to gain {task.expected_gain(count):.2%}"
                 session.progress.message(f"task {task.name} ends: {why}")
                 self._finish(task, why)
-
-    def _cheap_first(self, task: TaskRecord, session: TuningSession) -> TaskRecord:
-        """Return the task that begins in place of a new one: dear ones come last.
-
-        That is those whose beginning takes more than their share of the time. It doesn't depend on
-        the clock: a run that goes on does the same.
-        """
-        if task.best_history or math.isinf(session.seconds):
-            return task
-        share = session.seconds / len(self.tasks)
-        new = [item for item in self.tasks if not (item.best_history or item.finished)]
-        # Of equals the first one: their order is that of the tasks.
-        return min(new, key=lambda item: max(share, _beginning(item)))
-
-    def _is_too_late(self, task: TaskRecord, session: TuningSession) -> bool:
-        """Whether there is no time for a new task, by what the beginning of others took."""
-        if task.best_history or math.isinf(session.until):
-            return False
-        if self._is_remembered(session):
-            assert session.remembered is not None
-            return not session.remembered.knows(task.context)
-        ratios = [x.first_seconds / _beginning(x) for x in self.tasks if x.first_seconds]
-        # The lower of two: the first task also started the processes.
-        seconds = median_low(ratios) * _beginning(task) if len(ratios) > 1 else 0.0
-        return self._before_ranking(session) < seconds
-
-    @staticmethod
-    def _is_remembered(session: TuningSession) -> bool:
-        past = session.remembered
-        return past is not None and past.goes_on
-
-    def _fair_share(self, task: TaskRecord, left: int, in_time: bool) -> int:
-        """Return how many trials a task may take of those that are left.
-
-        First batches find out where trials pay off; together they get half of the budget, or enough
-        for ``FIRST_BATCH`` trials each. Of a budget of time that is what they get, or equal shares
-        of less. Later ones are small if otherwise few tasks could have another one.
-        """
-        if len(self.tasks) == 1:
-            return left
-        waiting = sum(not (item.best_history or item.finished) for item in self.tasks)
-        if task.best_history:
-            # Small batches find out for more tasks whether there is something to gain.
-            alive = sum(not item.finished for item in self.tasks)
-            some = max(_SMALL_BATCH, left // (_MORE_BATCHES * alive))
-            return max(1, min(left - waiting, some))
-        if in_time:
-            return max(1, min(FIRST_BATCH, left // waiting))
-        return max(1, left // (2 * waiting), min(FIRST_BATCH, left // waiting))
-
-    @staticmethod
-    def _may_go_on(session: TuningSession) -> bool:
-        """Whether there is time for a batch; one that is remembered takes hardly any."""
-        return time.monotonic() < session.until or TaskScheduler._is_remembered(session)
-
-    def _batch_size(self, task: TaskRecord, left: int, session: TuningSession) -> int:
-        """Return how many trials a task's next batch has: as many as before if it is remembered."""
-        past = session.remembered
-        before = None if past is None else past.batch(task.context)
-        most = min(left, session.num_trials_per_iter)
-        if before:
-            return min(before, most)  # the log may be a stranger's
-        in_time = math.isfinite(session.until)
-        time_for = self._in_time(task, session) if in_time else left
-        return min(
-            most,
-            self._fair_share(task, min(left, time_for), in_time),
-            session.max_trials_per_task - task.trials,
-            time_for,
-        )
-
-    def _in_time(self, task: TaskRecord, session: TuningSession) -> int:
-        """Return for how many trials of a task there is time before the best are compared."""
-        if task.trials:
-            rate = task.spent_seconds / task.trials
-        else:
-            known = [item.spent_seconds / item.trials for item in self.tasks if item.trials]
-            # The lower of two: the first task also started the processes.
-            rate = median_low(known) if known else _TRIAL_SECONDS
-            rate += entrant_seconds(0.0, self.final_rounds)  # which each of the first trials is
-        seconds = self._before_ranking(session)
-        if not task.trials and seconds > 0.0:
-            seconds = max(seconds, rate)  # what starting the processes took says little
-        return int(min(seconds / rate, session.max_trials_global))
-
-    def _before_ranking(self, session: TuningSession) -> float:
-        """Seconds that are left until the best of each task have to be compared."""
-        ranking = sum(ranking_seconds(task, self.final_rounds) for task in self.tasks)
-        return session.until - time.monotonic() - ranking
 
     def _start_from_records(self, task: TaskRecord) -> None:
         """Take the best time from the database."""
@@ -377,7 +279,7 @@ class TaskScheduler:
             if task.prepared:
                 task.context.post_tuning()
 
-    def _batch(self, task: TaskRecord, count: int, session: TuningSession) -> int:
+    def _batch(self, task: TaskRecord, count: int, session: TuningSession, shares: Shares) -> int:
         """Measure one batch of a task; returns the number of trials spent.
 
         Raises ``OutOfTimeError`` after having kept what was measured until then.
@@ -430,7 +332,7 @@ class TaskScheduler:
                         for callback in session.callbacks:
                             callback.on_result(self, task, measured_now[-1])
                     session.progress.measured(task)
-                    if build is not None and self._before_ranking(session) < 0.0:
+                    if build is not None and shares.before_ranking() < 0.0:
                         break
         except NoReferenceError as error:
             failed = str(error)
@@ -489,7 +391,11 @@ class TaskScheduler:
         del task.top_candidates[_TOP:]
 
     def _rank_top(
-        self, task: TaskRecord, session: TuningSession, waiting: Sequence[TaskRecord]
+        self,
+        task: TaskRecord,
+        session: TuningSession,
+        shares: Shares,
+        waiting: Sequence[TaskRecord],
     ) -> None:
         """Compare the best candidates of a task with the rules' schedule; record the winner.
 
@@ -506,7 +412,7 @@ class TaskScheduler:
             return  # nobody to compare it with, and it is recorded already
         assert task.reference is not None
         inputs = [runner_input(x.candidate, x.build, task.reference) for x in entries]
-        rounds = self._rounds(task, session, waiting)
+        rounds = shares.rounds(waiting)
         try:
             results = session.runner.race(inputs, rounds)
             results = elsewhere(
@@ -535,18 +441,6 @@ class TaskScheduler:
         )
         for callback in session.callbacks:
             callback.on_result(self, task, Trial(entry.candidate, entry.build, result))
-
-    def _rounds(
-        self, task: TaskRecord, session: TuningSession, waiting: Sequence[TaskRecord]
-    ) -> int:
-        """Return how many rounds there is time for, at least a few."""
-        if math.isinf(session.until):
-            return self.final_rounds
-        left = session.until - time.monotonic()
-        wanted = sum(ranking_seconds(item, self.final_rounds) for item in waiting)
-        few = min(_FEW_ROUNDS, self.final_rounds)
-        share = min(1.0, left / max(wanted, 1e-3))
-        return max(few, int(self.final_rounds * share))
 
     def _measured(
         self,
@@ -581,11 +475,6 @@ class TaskScheduler:
         yield from unable()
         if waiting:
             raise TuneError(f"{type(runner).__name__} gave fewer results than inputs")
-
-
-def _beginning(task: TaskRecord) -> float:
-    """Estimate the seconds until a task's first candidate is measured."""
-    return _BEGIN_SECONDS + task.context.flops / _UNSCHEDULED_RATE
 
 
 def make_reference(context: TuneContext, builder: Builder) -> Reference:
