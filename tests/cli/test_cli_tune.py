@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -90,6 +91,16 @@ def tune_command(folder: Path, work_dir: Path) -> list[str]:
     return [*command, "--work-dir", str(work_dir)]
 
 
+def children(pid: int) -> list[int]:
+    """The processes that a process has started, and those that these have."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            if int(path.read_text().rpartition(")")[2].split()[1]) == pid:
+                found.append(int(path.parent.name))
+    return [x for child in found for x in (child, *children(child))]
+
+
 def wait_for_records(work_dir: Path, count: int = 1) -> None:
     path = work_dir / "database_tuning_record.json"
     end = time.monotonic() + 60
@@ -103,7 +114,10 @@ def stored(work_dir: Path) -> int:
     return len([json.loads(line) for line in lines])
 
 
-def test_an_interrupt_keeps_what_was_measured(folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda x: x.name)
+def test_an_interrupt_keeps_what_was_measured(
+    number: signal.Signals, folder: Path, tmp_path: Path
+) -> None:
     process = subprocess.Popen(
         [*tune_command(folder, tmp_path), "--json"],
         stdout=subprocess.PIPE,
@@ -113,13 +127,19 @@ def test_an_interrupt_keeps_what_was_measured(folder: Path, tmp_path: Path) -> N
         start_new_session=True,
     )
     wait_for_records(tmp_path)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: every process of the group
+    if number == signal.SIGINT:
+        os.killpg(process.pid, number)  # as a terminal does: every process of the group
+    else:
+        for pid in [*children(process.pid), process.pid]:  # as the end of a job or container
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
     assert "interrupted; everything measured so far is kept" in err
     assert "Traceback" not in err
     report = json.loads(out)
     assert report["interrupted"] is True
+    assert not any("crash" in task["rejected"] for task in report["tasks"])
     rejected = sum(sum(task["rejected"].values()) for task in report["tasks"])
     assert sum(task["trials"] for task in report["tasks"]) - rejected == stored(tmp_path) > 0
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -99,8 +102,8 @@ def tune_command(
 ) -> None:
     """Search for fast schedules of a model's functions, and keep them in a database.
 
-    Ctrl-C stops cleanly: everything measured is kept, the table is printed, and the exit code is 0.
-    The next run with this folder continues from there.
+    Ctrl-C or SIGTERM stops cleanly: everything measured is kept, the table is printed, and the exit
+    code is 0. The next run with this folder continues from there.
     """
     if farm_label is not None and farm is None:
         raise click.UsageError("--farm-label chooses devices of a farm: say --farm too")
@@ -120,22 +123,23 @@ def tune_command(
     opened = open_database(database or "json", work_dir)
     scheduler, interrupted = TaskScheduler.create("gradient"), False
     try:
-        tune_relax(
-            mod,
-            None,
-            target,
-            work_dir,
-            _TRIALS if trials is None and search["time_budget"] is None else trials,
-            database=opened,
-            op_names=ops or None,
-            max_trials_per_task=trials_per_task,
-            builder=builder,
-            runner=runner,
-            task_scheduler=scheduler,
-            race=race,
-            progress=ConsoleProgress(console, transient=True),
-            **search,
-        )
+        with _stopped_by_sigterm():
+            tune_relax(
+                mod,
+                None,
+                target,
+                work_dir,
+                _TRIALS if trials is None and search["time_budget"] is None else trials,
+                database=opened,
+                op_names=ops or None,
+                max_trials_per_task=trials_per_task,
+                builder=builder,
+                runner=runner,
+                task_scheduler=scheduler,
+                race=race,
+                progress=ConsoleProgress(console, transient=True),
+                **search,
+            )
     except KeyboardInterrupt:
         interrupted = True
     tuned = Tuned(scheduler.tasks, interrupted or scheduler.interrupted)
@@ -154,6 +158,19 @@ def tune_command(
         console.print(task_table(tuned.tasks, f"tuned into {place}"))
         if tuned.interrupted:
             console.print("stopped early; run the same command again to go on", markup=False)
+
+
+@contextmanager
+def _stopped_by_sigterm() -> Iterator[None]:
+    """Have SIGTERM, with which jobs and containers are ended, do what Ctrl-C does."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals are not this thread's
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _machines(

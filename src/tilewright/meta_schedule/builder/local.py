@@ -284,7 +284,7 @@ class _Builds:
             fcntl.fcntl(write_end, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         # An interrupt between the fork and the child's own handling would run our caller's code in
         # the child.
-        allowed = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        allowed = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
         try:
             pid = os.fork()
             if pid == 0:
@@ -298,7 +298,8 @@ class _Builds:
         """Work until no candidate is left; never returns."""
         status = 1
         try:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
+            for ignored in (signal.SIGINT, signal.SIGTERM):  # they are the parent's business
+                signal.signal(ignored, signal.SIG_IGN)
             # If the parent is gone, nobody else ends a compilation that hangs.
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, allowed)

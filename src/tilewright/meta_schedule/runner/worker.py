@@ -248,6 +248,8 @@ def main(memory: int | None = None) -> None:
     num_threads = 0
     # If the parent is gone, nobody else ends a candidate that hangs: the alarm kills this process.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    # What ends a whole job ends the parent, and so this process; no candidate is to blame.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     while (message := read_message(stdin)) is not None:
         token, kind, deadline, threads, *rest = message
         signal.setitimer(signal.ITIMER_REAL, 2 * deadline + 5)
