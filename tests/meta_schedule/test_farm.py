@@ -16,7 +16,12 @@ from typing import Any
 import pytest
 
 import tilewright
+from tests.everyday import few
+from tests.relax.helpers import graph, random
+from tests.relax.helpers import tensor as sized
+from tilewright import relax
 from tilewright.meta_schedule import farm
+from tilewright.meta_schedule.database import MemoryDatabase
 from tilewright.meta_schedule.farm import DeviceRunner, cluster, workers
 from tilewright.meta_schedule.farm.builder import in_shares
 from tilewright.meta_schedule.farm.dispatcher import Crew, Done, Event, GivenUp, Joined, Lost
@@ -37,6 +42,8 @@ from tilewright.meta_schedule.runner import (
     RunnerInput,
     RunnerResult,
 )
+from tilewright.relax import op
+from tilewright.relax.tuning.models import tune_relax
 from tilewright.runtime import Module
 from tilewright.runtime.module import ModuleCode
 from tilewright.support.errors import MissingExtraError, TuneError
@@ -285,6 +292,43 @@ def test_a_device_flushes_its_own_caches(monkeypatch: pytest.MonkeyPatch) -> Non
     cold = TUNING.in_graph(far)
     assert cold.cold_constants
     assert given == [("run", TUNING), ("run", cold), ("race", cold), ("run", TUNING)]
+
+
+@few("constant", [True, False], True, ids=lambda x: "constant" if x else "argument")
+def test_a_model_is_measured_on_two_devices_as_on_this_machine(
+    constant: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Devices within this process, which measure with what they are sent."""
+    monkeypatch.setattr(workers, "take_slot", lambda label, count: (0, None))
+    monkeypatch.setenv("TILEWRIGHT_FARM_DEVICE", "")
+    target = Target("native").with_options(num_cores=1)
+    depth = target.l2_bytes // 32
+    w = random(depth, 8, seed=1)
+    if constant:
+        mod = graph(lambda x: op.matmul(x, relax.const(w)), sized((4, depth)))
+    else:
+        mod = graph(lambda x, y: op.matmul(x, y), sized((4, depth)), sized((depth, 8)))
+    made = {name: DeviceWorker("label", 1, None, 60.0, 60.0, 1) for name in ("a", "b")}
+    hands = FakeHands(
+        dict(zip(made, made)),
+        about=lambda name: made[name].about(),
+        work=lambda name, message: made[name].work(message),
+    )
+    runner = DeviceRunner(hands, "device", patience=60.0)
+    used: dict[str, bool] = {}
+    for where, how in (("farm", runner), ("here", LocalRunner(num_threads=1))):
+        database = tune_relax(
+            mod, None, target, None, 6, runner=how, database=MemoryDatabase(), race=False,
+            num_trials_per_iter=6,
+        )  # fmt: skip
+        records = database.get_all_tuning_records()
+        assert records and all(record.verified for record in records)
+        (used[where],) = {record.cold for record in records}
+    assert used == {"farm": constant, "here": constant}
+    measured = {name for name, message in hands.sent if message.inputs}  # type: ignore[attr-defined]
+    assert measured == {"a", "b"}
+    for worker in made.values():
+        worker._runner.close()
 
 
 def test_a_device_gets_a_reference_once_and_no_texts() -> None:

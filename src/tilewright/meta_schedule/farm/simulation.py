@@ -28,6 +28,8 @@ soon as fewer than a batch wait."""
 class Recorded:
     """Seconds of a real run: what each candidate took (lists), or took in the mean.
 
+    A simulated device takes what the recorded one took, so it measures functions with their
+    constants in far caches if that did (``benchmarks.farm`` records a task that has none).
     ``latency`` are times of messages to a worker and back, beyond the work. ``search``, ``send``
     (to a builder and then to a device, with both answers), ``record`` and ``learn`` are seconds of
     the process that tunes, for each candidate. ``reference`` is what a device takes to run a task's
