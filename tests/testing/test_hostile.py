@@ -89,6 +89,12 @@ def test_hostile_files_are_read(name, seed, count):
         assert not result.fault, f"--seed {seed} --only {result.number}: {result.fault}"
 
 
+@pytest.mark.slow
+def test_whole_runs_of_tuning_that_are_killed_go_on():
+    for result in run_cases(load_kind("runs"), 8, range(3)):
+        assert not result.fault, f"--seed 8 --only {result.number}: {result.fault}"
+
+
 def test_hostile_models_are_imported_or_refused():
     pytest.importorskip("onnx")
     for result in run_cases(load_kind("models"), 7, range(200)):

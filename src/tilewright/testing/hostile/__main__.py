@@ -17,7 +17,7 @@ from tilewright.testing.arguments import parser_of
 from tilewright.testing.hostile.driver import Result, leave_no_dumps, make_case, run_cases
 from tilewright.testing.hostile.kind import Kind
 
-KINDS = ("scripts", "databases", "libraries", "models", "kills", "disks", "candidates")
+KINDS = ("scripts", "databases", "libraries", "models", "kills", "runs", "disks", "candidates")
 """Modules of this package that hold a ``KIND``."""
 
 _SHOWN = 20
