@@ -54,6 +54,7 @@ NAMED_ABOVE = {
     ("script.scope", "tir.script"),
     ("script.scope", "relax.script"),
     ("meta_schedule.relax_integration", "relax.tuning.models"),
+    ("relax.frontend.torch", "torch.dynamo"),
     ("tir", "driver.pipelines"),
 }
 

@@ -6,12 +6,14 @@ import logging
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
-from tilewright.ir import IRModule
+from tilewright.ir import IRModule, Pass
 from tilewright.meta_schedule.database import Database, is_url, open_place
 from tilewright.relax import Executable, build, compile_relax, tune_relax
 from tilewright.relax.frontend.torch import from_graph_nodes, is_known, location
+from tilewright.relax.pipeline import run_pipeline
 from tilewright.runtime import cuda
 from tilewright.support.errors import BuildError, MissingExtraError
 from tilewright.target import Target
@@ -86,6 +88,19 @@ def compile(
     return torch.compile(
         model, fullgraph=fullgraph, dynamic=dynamic, backend=backend, options=options
     )
+
+
+def relax_dynamo(pipeline: str | Pass | None = None) -> Callable[..., Callable[..., object]]:
+    """Return a backend of ``torch.compile`` that runs ``pipeline`` over each graph, and builds it.
+
+    TVM's name for ``torch.compile(model, backend="tilewright", options={"pipeline": pipeline})``,
+    so gradients are compiled as well.
+
+    Raises ``BuildError`` as ``backend`` does.
+    """
+    options = {"pipeline": pipeline}
+    Options.parse(options)
+    return partial(backend, options=options)
 
 
 def _aot_autograd(options: Options, example_inputs: Sequence[object]) -> Any:
@@ -212,6 +227,8 @@ class _Compiler:
 
     def _build(self, mod: IRModule) -> Executable:
         options = self._options
+        if options.pipeline is not None:
+            mod = run_pipeline(mod, options.pipeline, self._target)
         if options.mode == "rules":
             return build(mod, self._target)
         if options.mode == "tune":

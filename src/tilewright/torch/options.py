@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from tilewright.ir import Pass
+from tilewright.relax import get_pipeline
 from tilewright.support.errors import BuildError
 from tilewright.support.registry import near_matches
 
@@ -22,7 +24,8 @@ class Options:
     first, for each graph). ``work_dir`` may be the URL of a database. ``threads`` is how many
     threads a kernel may use (default: as many as there are cores). With ``freezing``, parameters
     and buffers are constants of inference graphs, whose weights are packed once; where a call
-    finds that they changed, it takes code without constants, which is compiled then.
+    finds that they changed, it takes code without constants, which is compiled then. ``pipeline``
+    (a pass, or the name of a registered pipeline) runs over each graph first.
     """
 
     mode: str = "rules"
@@ -30,6 +33,7 @@ class Options:
     threads: int | None = None
     trials: int = 200
     freezing: bool = False
+    pipeline: str | Pass | None = None
 
     @classmethod
     def parse(cls, given: Mapping[str, Any] | None) -> Options:
@@ -62,4 +66,8 @@ class Options:
                 raise BuildError(f"option {name!r} is a positive integer, got {value!r}")
         if type(made.freezing) is not bool:
             raise BuildError(f"option 'freezing' is True or False, got {made.freezing!r}")
+        if made.pipeline is not None and not callable(made.pipeline):
+            if not isinstance(made.pipeline, str):
+                raise BuildError(f"option 'pipeline' is a pass or a name, got {made.pipeline!r}")
+            get_pipeline(made.pipeline)
         return made

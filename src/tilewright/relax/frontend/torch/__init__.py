@@ -20,6 +20,7 @@ from tilewright.relax.frontend.torch.converters import (
     is_known,
 )
 from tilewright.relax.frontend.torch.exported import load_exported_program, location
+from tilewright.relax.frontend.torch.fx import dynamo_capture_subgraphs, from_fx
 from tilewright.relax.frontend.torch.graph import (
     find_convertible,
     from_graph_nodes,
@@ -30,6 +31,7 @@ from tilewright.relax.frontend.torch.importer import (
     from_exported_program,
 )
 from tilewright.relax.frontend.torch.pairs import Complex
+from tilewright.support.later import imported_later
 
 register_converter = converts
 register_complex_converter = converts_complex
@@ -40,8 +42,10 @@ __all__ = [
     "Context",
     "Converter",
     "ExportedProgramImporter",
+    "dynamo_capture_subgraphs",
     "find_convertible",
     "from_exported_program",
+    "from_fx",
     "from_graph_nodes",
     "is_known",
     "load_exported_program",
@@ -49,4 +53,8 @@ __all__ = [
     "main_device",
     "register_complex_converter",
     "register_converter",
+    "relax_dynamo",
 ]
+
+# TVM's users import it from here; it is the backend of a package above.
+__getattr__ = imported_later(__name__, {"relax_dynamo": "tilewright.torch.dynamo"})

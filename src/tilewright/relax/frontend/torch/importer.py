@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import operator
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -52,12 +52,16 @@ from tilewright.support.errors import ImportModelError
 if TYPE_CHECKING:
     import torch
 
+Results = Callable[[list[RelaxExpr]], RelaxExpr]
+"""Makes of results what ``main`` returns."""
+
 
 def from_exported_program(
     exported_program: torch.export.ExportedProgram,
     *,
     keep_params_as_input: bool = False,
     unwrap_unit_return_tuple: bool = False,
+    no_bind_return_tuple: bool = True,
     custom_convert_map: Mapping[str, CustomConverter] | None = None,
     run_ep_decomposition: bool = False,
 ) -> IRModule:
@@ -66,18 +70,20 @@ def from_exported_program(
     ``main`` takes the user inputs that are tensors (inputs fixed by the export, such as ``None`` or
     a number, are dropped) and returns a flat tuple of the outputs, with symbolic sizes as
     0-dimensional int64 tensors; with ``unwrap_unit_return_tuple`` a single output is returned by
-    itself. Parameters and buffers are constants. With ``keep_params_as_input`` they follow the user
-    inputs as parameters instead, and ``relax.frontend.detach_params`` gives their values. Complex
-    inputs, parameters and outputs are real tensors with a last axis of 2, as
-    ``torch.view_as_real`` makes them.
+    itself, and without ``no_bind_return_tuple`` the tuple is bound to a variable first. Parameters
+    and buffers are constants. With ``keep_params_as_input`` they follow the user inputs as
+    parameters instead, and ``relax.frontend.detach_params`` gives their values. Complex inputs,
+    parameters and outputs are real tensors with a last axis of 2, as ``torch.view_as_real`` makes
+    them.
 
     ``main`` is pure. Buffers that the model writes into, such as caches of keys and values, are
     parameters after the user inputs, and the new values of buffers and inputs that it writes into
     are returned before the outputs, in the order of ``program.graph_signature`` after
     ``program.run_decompositions({})``. ``tilewright.compile`` writes them back.
 
-    ``custom_convert_map`` adds or replaces converters by operator, with its namespace or without
-    (``"aten.sigmoid.default"``, ``"sigmoid.default"``). They get a node and the importer:
+    ``custom_convert_map`` adds or replaces converters by operator, with its namespace or without,
+    of one variant or of all (``"aten.sigmoid.default"``, ``"sigmoid.default"``, ``"sigmoid"``).
+    They get a node and the importer:
 
         def convert(node: torch.fx.Node, importer: ExportedProgramImporter) -> relax.Var:
             (x,) = importer.retrieve_args(node)
@@ -99,13 +105,38 @@ def from_exported_program(
         )
     if run_ep_decomposition:
         exported_program = exported_program.run_decompositions()
-    importer = _importer(
+    return import_program(
         exported_program,
-        dict(custom_convert_map or {}),
+        custom_convert_map,
         keep_params=keep_params_as_input,
-        unwrap=unwrap_unit_return_tuple,
+        results=_unwrapped if unwrap_unit_return_tuple else _as_tuple,
+        bind=not no_bind_return_tuple,
     )
+
+
+def import_program(
+    exported_program: torch.export.ExportedProgram,
+    custom: Mapping[str, CustomConverter] | None,
+    *,
+    keep_params: bool,
+    results: Results,
+    bind: bool,
+) -> IRModule:
+    """Import a program whose results are put together by a function.
+
+    If a tuple is what that gives, it is bound to a variable with ``bind``.
+    """
+    importer = _importer(exported_program, dict(custom or {}), keep_params=keep_params)
+    importer.put_together, importer.bind = results, bind
     return importer.run()
+
+
+def _as_tuple(results: list[RelaxExpr]) -> RelaxExpr:
+    return Tuple(tuple(results))
+
+
+def _unwrapped(results: list[RelaxExpr]) -> RelaxExpr:
+    return results[0] if len(results) == 1 else _as_tuple(results)
 
 
 def import_to_compile(
@@ -137,7 +168,6 @@ def _importer(
     custom: Mapping[str, CustomConverter],
     *,
     keep_params: bool = False,
-    unwrap: bool = False,
     copies: bool = True,
 ) -> ExportedProgramImporter:
 
@@ -147,7 +177,7 @@ def _importer(
     program = take_apart(functionalize(exported_program, unsupported), unsupported)
     support = _Support(program, custom, not keep_params)
     support.require()
-    return ExportedProgramImporter(program, support, keep_params, unwrap, copies)
+    return ExportedProgramImporter(program, support, keep_params, copies)
 
 
 class _Support:
@@ -314,15 +344,15 @@ class ExportedProgramImporter(NodeConverter):
         program: torch.export.ExportedProgram,
         support: _Support,
         keep_params: bool,
-        unwrap: bool,
         copies: bool,
     ) -> None:
         super().__init__(support.converter, support.custom, sizes_from_data=True)
         self.program = program
         self.support = support
         self.keep_params = keep_params
-        self.unwrap = unwrap
         self.copies = copies
+        self.put_together: Results = _as_tuple
+        self.bind = False
         self.cuts: list[tuple[int, int]] | None = None
         """Results (and axes) that are to be cut to sizes only data tell, if those are allowed."""
         self.held: dict[object, Constant] = {}
@@ -347,11 +377,10 @@ class ExportedProgramImporter(NodeConverter):
                         self._import_node(node, is_output=node in wanted)
                 known = defined_vars([param.struct_info for param in (*inputs, *held)])
                 sizes = self._cut_results(results, set(known))
-                outputs = [*(self.output(node) for node in results), *sizes]
-            if self.unwrap and len(outputs) == 1:
-                self.builder.emit_func_output(outputs[0])
-            else:
-                self.builder.emit_func_output(Tuple(tuple(outputs)))
+                made = self.put_together([*(self.output(node) for node in results), *sizes])
+                if self.bind and isinstance(made, Tuple):
+                    made = self._emit(made, "outputs", True)
+            self.builder.emit_func_output(made)
         mod = self.builder.get()
         return ConvertToDataflow(1)(mod) if self.support.has_branches else mod
 

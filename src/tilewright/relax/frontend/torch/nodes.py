@@ -114,9 +114,10 @@ def table_converter(torch: ModuleType, node: torch.fx.Node) -> Converter | None:
 def custom_converter(
     custom: Mapping[str, CustomConverter], node: torch.fx.Node
 ) -> CustomConverter | None:
-    """The user's converter of a node's operator, by its name with the namespace or without."""
+    """The user's converter of a node's operator: ``aten.add.Tensor``, ``add.Tensor``, ``add``."""
     name = operator_name(node.target)
-    return custom.get(name) or custom.get(name.partition(".")[2])
+    short = name.partition(".")[2]
+    return custom.get(name) or custom.get(short) or custom.get(short.partition(".")[0])
 
 
 def constant(tensor: torch.Tensor) -> RelaxExpr | Complex:
