@@ -1,8 +1,9 @@
 """What lies beside an exported library of graphs: a JSON file, ``model.so.json``.
 
-It says which functions the library has (``relax.executable`` reads that) and what they run (the
-``stats`` of a library). Its checksum ties it to the library's content. Like a seal that detects
-damage, not malice, so whoever reads a part of it checks its types and bounds.
+In a package, ``model.tar``, it is a member. It says which functions the library has
+(``relax.executable`` reads that) and what they run (the ``stats`` of a library). Its checksum ties
+it to the library's content. Like a seal that detects damage, not malice, so whoever reads a part of
+it checks its types and bounds.
 """
 
 from __future__ import annotations
@@ -13,6 +14,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tilewright.runtime.package import (
+    BESIDE,
+    is_package,
+    open_library,
+    packed,
+    read_member,
+    write_file,
+)
 from tilewright.support.errors import BuildError
 
 FORMAT = "tilewright-executable-2"
@@ -36,18 +45,20 @@ def write_beside(path: Path, data: Mapping[str, Any], library: bytes) -> None:
     """Write the file beside a library, whose checksum is given."""
     made = {"format": FORMAT, **data}
     made["checksum"] = beside_checksum(made, library)
-    beside_path(path).write_text(json.dumps(made, indent=1))
+    text = json.dumps(made, indent=1)
+    if not is_package(path):
+        beside_path(path).write_text(text)
+        return
+    with open_library(path) as (file, size):
+        content = file.read(size)
+    write_file(path, packed(content, text.encode()))
 
 
 def read_beside(path: Path) -> dict[str, Any]:
     """Read what was written beside a library; ``BuildError`` unless it is of our format."""
     beside = beside_path(path)
     try:
-        with beside.open("rb") as file:
-            content = file.read(_LARGEST_FILE + 1)
-        if len(content) > _LARGEST_FILE:
-            raise ValueError(f"it has more than {_LARGEST_FILE} bytes")
-        data = json.loads(content)
+        data = json.loads(_content(path))
     except OSError as error:
         raise BuildError(f"no signatures beside {path}: {beside}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
@@ -55,6 +66,27 @@ def read_beside(path: Path) -> dict[str, Any]:
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise BuildError(f"{beside} is not of format {FORMAT}; compile the model again")
     return data
+
+
+def has_beside(path: Path) -> bool:
+    """Whether something lies beside a library, or is in the package with it."""
+    try:
+        _content(path)
+    except OSError:
+        return False
+    except ValueError:
+        pass  # too large: reading it says so
+    return True
+
+
+def _content(path: Path) -> bytes:
+    if path.is_file() and is_package(path):
+        return read_member(path, BESIDE, _LARGEST_FILE)
+    with beside_path(path).open("rb") as file:
+        content = file.read(_LARGEST_FILE + 1)
+    if len(content) > _LARGEST_FILE:
+        raise ValueError(f"it has more than {_LARGEST_FILE} bytes")
+    return content
 
 
 def check_beside(path: Path, data: Mapping[str, Any], library: bytes) -> None:

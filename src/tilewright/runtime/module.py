@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from tilewright.runtime.beside import beside_path, check_beside, read_beside, statistics_in
+from tilewright.runtime.beside import check_beside, has_beside, read_beside, statistics_in
 from tilewright.runtime.compiled_function import CompiledFunction, FunctionInfo
 from tilewright.runtime.device import Device, device
 from tilewright.runtime.executable import Executable, FCompile
@@ -28,6 +28,7 @@ from tilewright.runtime.ffi import tvm_ffi
 from tilewright.runtime.global_functions import get_global_func
 from tilewright.runtime.gpu.graphs import device_of
 from tilewright.runtime.loader import Library, support_objects_for
+from tilewright.runtime.package import SUFFIX, is_package, packed, write_file
 from tilewright.runtime.seal import checked_copy, seal
 from tilewright.runtime.tensor import as_argument
 from tilewright.runtime.timing import TimingResult, check_pauses, measure_with_pauses
@@ -302,7 +303,8 @@ class Module(BaseModule):
     ) -> Path:
         """Write a shared library that any tvm-ffi host can load, without Tilewright.
 
-        The file ends in its length and checksum, which :func:`load_module` checks. ``addons`` are
+        The file ends in its length and checksum, which :func:`load_module` checks. With the suffix
+        ``.tar`` it is a tar of this library, which ``load_module`` takes as well. ``addons`` are
         further object files to link. ``fcompile(file_name, object files, **kwargs)`` links in place
         of our own linker. The object files are left in ``workspace_dir``, if it is given.
 
@@ -326,7 +328,10 @@ class Module(BaseModule):
         if link is None and workspace_dir is not None:
             write_objects(Path(workspace_dir), objects)
         data = linker(objects, exports, constants, link=link)
-        _write_library(path, data)
+        if path.suffix == SUFFIX:
+            write_file(path, packed(data + seal(data)))
+        else:
+            write_file(path, data, seal(data))
         return path
 
 
@@ -334,27 +339,6 @@ def _check_options(options: Mapping[str, Any]) -> None:
     """Raise for options that only ``fcompile`` would take."""
     if options:
         raise BuildError(f"these are options of fcompile, which isn't given: {list(options)}")
-
-
-def _write_library(path: Path, data: bytes) -> None:
-    """Write a library and its seal.
-
-    Readers see the old file or the new one. A library that is in use keeps its old file. Threads
-    and processes that write the same one each have a file of their own until it is complete.
-    """
-    temporary: Path | None = None
-    try:
-        number, name = tempfile.mkstemp(prefix=".tilewright-", suffix=".tmp", dir=path.parent)
-        temporary = Path(name)
-        with os.fdopen(number, "wb") as file:
-            file.write(data)
-            file.write(seal(data))
-        temporary.chmod(0o755)
-        temporary.replace(path)
-    except (OSError, ValueError) as err:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
-        raise BuildError(f"can't write {path}: {getattr(err, 'strerror', err)}") from err
 
 
 def _read(path: Path) -> bytes:
@@ -386,6 +370,8 @@ def _load_checked(path: Path, accept: Accept | None) -> tuple[tvm_ffi.Module, by
 
 def _load_as_is(path: Path) -> tvm_ffi.Module:
     """Load a library; a path loaded before whose file has changed gives the new one."""
+    if is_package(path):
+        raise BuildError(f"{path} is a package, which is checked always: leave out checked=False")
     status = path.stat()
     identity = status.st_dev, status.st_ino
     if _opened.setdefault(str(path), identity) == identity:
@@ -458,7 +444,7 @@ class LibraryModule(BaseModule):
 
     def _statistics(self) -> str | None:
         """What the graphs of the library run, if it was written beside it."""
-        if self.checksum is None or not beside_path(self.path).exists():
+        if self.checksum is None or not has_beside(self.path):
             return None
         data = read_beside(self.path)
         check_beside(self.path, data, self.checksum)

@@ -15,13 +15,13 @@ import fcntl
 import hashlib
 import mmap
 import os
-import shutil
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from tilewright.runtime.package import SUFFIX, open_library
 from tilewright.support.errors import BuildError
 
 _MAGIC = b"\x89TWSEAL1"
@@ -37,9 +37,9 @@ def seal(data: bytes) -> bytes:
 
 def stored_checksum(path: Path) -> bytes:
     """Return the checksum at the end of a library, without reading the rest."""
-    with path.open("rb") as file:
-        file.seek(-_SEAL.size, os.SEEK_END)
-        return bytes(_SEAL.unpack(file.read())[2])
+    with open_library(path) as (file, size):
+        file.seek(size - _SEAL.size, os.SEEK_CUR)
+        return bytes(_SEAL.unpack(file.read(_SEAL.size))[2])
 
 
 def _check(file: int, path: Path) -> bytes:
@@ -79,9 +79,12 @@ def checked_copy(path: Path) -> Iterator[tuple[bytes, Path]]:
     be the same.
     """
     with TemporaryDirectory(prefix="tilewright-") as folder:
-        place = Path(folder, path.name)
-        with path.open("rb") as source, open(_memory(place), "w+b") as copy:
-            shutil.copyfileobj(source, copy, _CHUNK)
+        # What loads it goes by the suffix.
+        place = Path(folder, path.name if path.suffix != SUFFIX else f"{path.stem}.so")
+        with open_library(path) as (source, left), open(_memory(place), "w+b") as copy:
+            while chunk := source.read(min(left, _CHUNK)):
+                copy.write(chunk)
+                left -= len(chunk)
             copy.flush()
             if place.is_symlink():
                 fcntl.fcntl(copy, fcntl.F_ADD_SEALS, _UNCHANGEABLE)

@@ -170,6 +170,8 @@ class Executable(runtime.Executable):
     ) -> Path:
         """Write a shared library with code and constants, and the signatures beside it (.json).
 
+        With the suffix ``.tar`` it is one file that holds both.
+
         Any tvm-ffi host can load the library: ``main(*inputs, *outputs)``.
         ``tilewright.relax.load_executable`` reads both. See ``Module.export_library`` for options.
 

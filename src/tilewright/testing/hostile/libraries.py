@@ -2,7 +2,7 @@
 
 A damaged library is refused, or computes what it did before it was damaged: cut off, with flipped
 bits, with parts of itself or of another elsewhere. So are compiled graphs, whose signatures lie in
-a file of their own.
+a file of their own, and packages of both.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from tilewright.tir.schedule import Schedule
 
 _LIBRARY, _GRAPH = "kernel.so", "graph.so"
 _SIGNATURES = f"{_GRAPH}.json"
+_PACKED, _PACKED_GRAPH = "kernel.tar", "graph.tar"
 _ROWS, _COLUMNS = 24, 16
 
 
@@ -44,7 +45,7 @@ def _input() -> np.ndarray:
 
 @lru_cache(maxsize=1)
 def _good() -> tuple[dict[str, bytes], dict[str, Any]]:
-    """The files of a parallel kernel and of a graph with constants, and what they compute."""
+    """The files of a parallel kernel and of a graph with constants, and what each computes."""
     x = te.placeholder((_ROWS, _COLUMNS), name="x")
     sch = Schedule(te.create_prim_func([x, topi.exp(x)]))
     block = sch.get_child_blocks(sch.get_block("root"))[0]
@@ -55,12 +56,14 @@ def _good() -> tuple[dict[str, bytes], dict[str, Any]]:
     bound = {name: rng.random(p.shape, dtype=np.float32) for name, p in params}
     graph = relax.build(relax.transform.BindParams("forward", bound)(mod))
     with tempfile.TemporaryDirectory() as folder:
-        module.export_library(Path(folder, _LIBRARY))
-        graph.export_library(Path(folder, _GRAPH))
-        files = {name: Path(folder, name).read_bytes() for name in (_LIBRARY, _GRAPH, _SIGNATURES)}
+        for built, names in ((module, (_LIBRARY, _PACKED)), (graph, (_GRAPH, _PACKED_GRAPH))):
+            for name in names:
+                built.export_library(Path(folder, name))
+        files = {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir())}
     out = np.zeros((_ROWS, _COLUMNS), np.float32)
     module["main"](_input(), out)
-    return files, {_LIBRARY: out, _GRAPH: np.array(graph["forward"](_input()))}
+    result = np.array(graph["forward"](_input()))
+    return files, {_LIBRARY: out, _PACKED: out, _GRAPH: result, _PACKED_GRAPH: result}
 
 
 @dataclass(frozen=True)
@@ -130,7 +133,7 @@ def check(files: Files) -> str:
         (own_folder() / name).write_bytes(data)
     path = own_folder() / files.library
     try:
-        if files.library == _GRAPH:
+        if files.library in (_GRAPH, _PACKED_GRAPH):
             found = np.array(relax.load_executable(path)["forward"](_input()))
         else:
             found = np.zeros((_ROWS, _COLUMNS), np.float32)
