@@ -31,6 +31,9 @@ from tilewright.torch.partition import Part, Partition
 if TYPE_CHECKING:
     from torch.fx import Node
 
+VECTOR_BYTES = 16
+"""What the addresses of tensors are multiples of for a GPU's longest vectors."""
+
 Compile = Callable[[Part, Sequence[str], "dict[Node, tuple[int, ...]]"], Executable]
 
 
@@ -233,7 +236,13 @@ class Program:
         call = self._constant(executable.module["main"].ffi, "part")
         self._constant(executable, "executable")  # whose code it is
         self._reading = {*args, *outputs}
-        self._line(f"{call}({', '.join([*args, *outputs])})")
+        given = ", ".join([*args, *outputs])
+        text = f"{call}({given})"
+        if self._partition.device.type != "cpu":
+            # Vectors need addresses that views may not have; trying costs nothing.
+            again = self._constant(call_with_copies, "call_with_copies")
+            text = f"try: {text}\n    except ValueError: {again}({call}, ({given},), {len(args)})"
+        self._line(text)
         for node, name in zip(part.outputs, outputs):
             if node in in_place:
                 self._names[node] = self._names[in_place[node]]
@@ -323,6 +332,25 @@ class Program:
         run: Callable[[list[Any]], Any] = self._scope["run"]
         run.__doc__ = source
         return run
+
+
+def call_with_copies(call: Callable[..., object], given: Sequence[Any], inputs: int) -> None:
+    """Repeat a refused call, with copies of tensors that begin where no vector may.
+
+    Called where an error is handled, which is raised again if no tensor is such a one. What comes
+    after ``inputs`` in the call is written, in place where it is an input as well.
+    """
+    copies = {
+        id(item): item.clone()
+        for item in given
+        if hasattr(item, "data_ptr") and item.data_ptr() % VECTOR_BYTES
+    }
+    if not copies:
+        raise  # the error that is being handled
+    call(*(copies.get(id(item), item) for item in given))
+    for item in {id(item): item for item in given[inputs:]}.values():
+        if id(item) in copies:
+            item.copy_(copies[id(item)])
 
 
 def _is_gradient(node: Node) -> bool:

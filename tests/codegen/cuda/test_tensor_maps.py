@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from cuda_programs import built, contents, on_device
@@ -9,6 +11,8 @@ from fake_cuda import FakeDriver
 
 from tilewright.codegen.cuda.emit import emit_kernels
 from tilewright.ir import IRModule
+from tilewright.runtime import CUDAGraph, Stream, from_dlpack, tensor
+from tilewright.runtime.dlpack import capsule
 from tilewright.script import parse
 from tilewright.support.errors import CodegenError
 from tilewright.target import Target
@@ -94,3 +98,62 @@ def test_calls_that_mean_nothing_are_refused(old: str, new: str, message: str) -
         lowered = gpu_pipeline(target)(IRModule({"main": parse(PROGRAM.replace(old, new))}))
     with pytest.raises(CodegenError, match=message):
         emit_kernels(lowered, target)
+
+
+def boxes_of(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """What ``PROGRAM`` makes of a matrix."""
+    rows = len(a)
+    wanted = np.zeros((32, 64), "float16")
+    inside = a[rows - 20 : rows + 12, 40:]
+    wanted[: len(inside), :32] = inside * 2
+    return wanted
+
+
+def some(rows: int) -> np.ndarray[Any, Any]:
+    return np.arange(rows * 72).reshape(rows, 72).astype("float16") % 64
+
+
+def test_tensors_that_no_map_describes_are_refused(fake_cuda: FakeDriver) -> None:
+    """Views begin anywhere, and their rows lie apart."""
+    module = built(parse(PROGRAM), "cuda -arch=sm_90a")
+    result = on_device(fake_cuda, np.zeros((64, 64), "float16"))
+    memory = fake_cuda.put(np.zeros(40 * 80, "float16"))
+    for start in (2, 8, 14):
+        odd = from_dlpack(capsule(memory + start, (21, 72), "float16", (2, 0)))
+        with pytest.raises(ValueError, match=r"'A': expected memory aligned to 16 bytes, got addr"):
+            module(odd, result)
+    wide = from_dlpack(capsule(memory, (21, 72), "float16", (2, 0), strides=(80, 1)))
+    with pytest.raises(ValueError, match=r"'A': expected .*got strides \(80, 1\) for shape"):
+        module(wide, result)
+    assert not fake_cuda.launches and not fake_cuda.encoded
+    even = from_dlpack(capsule(memory + 16, (21, 72), "float16", (2, 0)))
+    module(even, result)
+    assert fake_cuda.encoded[-1].address == memory + 16
+
+
+def test_maps_on_other_streams_and_devices(fake_cuda: FakeDriver) -> None:
+    """What is current makes no difference to a map: the tensors' device is used."""
+    module = built(parse(PROGRAM), "cuda -arch=sm_90a")
+    for device in (1, 0, 1):
+        stream, a = Stream(device), some(30 + device)
+        given = on_device(fake_cuda, a, device)
+        result = on_device(fake_cuda, np.zeros((64, 64), "float16"), device)
+        with stream:
+            module(given, result)
+        assert fake_cuda.launches[-1][3] == stream.handle
+        np.testing.assert_array_equal(contents(fake_cuda, result)[:32], boxes_of(a))
+    assert not fake_cuda.contexts
+
+
+def test_maps_are_recorded_with_a_launch(fake_cuda: FakeDriver) -> None:
+    """A CUDA graph keeps the parameters of its launches, so the maps as they were."""
+    module, a = built(parse(PROGRAM), "cuda -arch=sm_90a"), some(40)
+    given, result = tensor(a, device="cuda"), tensor(np.zeros((64, 64), "float16"), device="cuda")
+    graph = CUDAGraph(module["main"], given, result)
+    other = on_device(fake_cuda, some(21)), on_device(fake_cuda, np.zeros((64, 64), "float16"))
+    module(*other)  # another map since
+    for scale in (1, 2):
+        given.copyfrom(a * np.float16(scale))
+        graph.replay()
+        np.testing.assert_array_equal(result.numpy()[:32], boxes_of(a * np.float16(scale)))
+    np.testing.assert_array_equal(contents(fake_cuda, other[1])[:32], boxes_of(some(21)))
