@@ -9,12 +9,18 @@ from typing import Any
 from tilewright import ir
 from tilewright.ir import Expr, Range, Var
 
+
+def truncated(a: int, b: int) -> int:
+    """The quotient towards zero; a division by zero is zero."""
+    return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1) if b else 0
+
+
 BINARY: dict[type, Any] = {
     ir.Add: lambda a, b: a + b,
     ir.Sub: lambda a, b: a - b,
     ir.Mul: lambda a, b: a * b,
-    ir.FloorDiv: lambda a, b: a // b,
-    ir.FloorMod: lambda a, b: a % b,
+    ir.FloorDiv: lambda a, b: a // b if b else 0,
+    ir.FloorMod: lambda a, b: a % b if b else 0,
     ir.Min: min,
     ir.Max: max,
     ir.EQ: lambda a, b: a == b,
@@ -34,8 +40,8 @@ CALLS: dict[str, Any] = {
     "bitwise_or": lambda a, b: a | b,
     "bitwise_xor": lambda a, b: a ^ b,
     "abs": abs,
-    "truncdiv": lambda a, b: abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1),
-    "truncmod": lambda a, b: a - b * (abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)),
+    "truncdiv": truncated,
+    "truncmod": lambda a, b: a - b * truncated(a, b) if b else 0,
     "likely": lambda a: a,
 }
 

@@ -70,10 +70,23 @@ class PolyArithmetic:
         return True
 
     def may_vanish(self, divisor: Poly) -> bool:
-        """Whether a divisor is data that may be zero; indices are no divisors then."""
-        return self.context.table.has_data(divisor) and not (
-            self._nonzero(divisor) or self.positive(divisor)
-        )
+        """Whether a divisor may be zero, and so quotient and remainder, whatever is divided."""
+        low, high = self.bounds.poly(divisor)
+        if low > 0 or high < 0:
+            return False
+        prover = self.prover
+        if prover.positive(divisor) or prover.positive(poly_scale(divisor, -1)):
+            return False
+        return not (len(divisor) == 1 and self._in_nonzero_product(*divisor))
+
+    def _in_nonzero_product(self, mono: Monomial) -> bool:
+        """Whether a product with these factors is known not to be zero, and so none of them is."""
+        for form, (low, high) in self.context.poly_limits.items():
+            if len(form) == 1 and (low > 0 or high < 0):
+                ((product, _),) = form
+                if mono_divide(product, mono) is not None:
+                    return True
+        return False
 
     # ---- known equalities -------------------------------------------------------------------
 
@@ -195,11 +208,12 @@ class PolyArithmetic:
 
     def floordiv(self, a: Poly, b: Poly, dtype: str = "int64") -> Poly:
         """``a // b``."""
-        if not self.context.table.has_data(a, b):
-            return self._floordiv(a, b, dtype)
-        made = None if self.may_vanish(b) else self._floordiv(a, b, dtype)
-        if made is not None and self._sound(made, set()):
-            return made
+        if not a or not b:
+            return {}  # a division by zero is zero
+        if not self.may_vanish(b):
+            made = self._floordiv(a, b, dtype)
+            if not self.context.table.has_data(a, b) or self._sound(made, set()):
+                return made
         return {(self.context.table.compound(DIV, a, b, dtype),): 1}
 
     def _floordiv(self, a: Poly, b: Poly, dtype: str) -> Poly:
@@ -210,11 +224,15 @@ class PolyArithmetic:
 
     def floormod(self, a: Poly, b: Poly, dtype: str = "int64") -> Poly:
         """``a % b``."""
-        if not self.context.table.has_data(a, b):
-            return self._floormod(a, b, dtype)
-        made = None if self.may_vanish(b) else self._floormod(a, b, dtype)
-        if made is not None and self._sound(made, set()):
-            return made
+        if not a or not b:
+            return {}
+        data = self.context.table.has_data(a, b)
+        if not self.may_vanish(b):
+            made = self._floormod(a, b, dtype)
+            if not data or self._sound(made, set()):
+                return made
+        elif not data:
+            return self._mod_of_any(a, b, dtype)
         return {(self.context.table.compound(MOD, a, b, dtype),): 1}
 
     def _floormod(self, a: Poly, b: Poly, dtype: str) -> Poly:
@@ -225,6 +243,22 @@ class PolyArithmetic:
         if reduced is not remainder:
             return self.floormod(reduced, b, dtype)
         return self._mod_atom(remainder, b, dtype)
+
+    def _mod_of_any(self, a: Poly, b: Poly, dtype: str) -> Poly:
+        """``a % b`` where b may be zero, and then so is the remainder."""
+        rest = self._long_division(a, b, _leading(b))[1]
+        if not rest:
+            return {}
+        if len(b) == 1:  # (x * n) % (2 * n) is n * (x % 2)
+            ((whole, by),) = b.items()
+            common = whole
+            for mono in rest:
+                common = mono_gcd(common, mono)
+            if common:
+                over = {mono_divide(mono, common) or (): value for mono, value in rest.items()}
+                divisor: Poly = {mono_divide(whole, common) or (): by}
+                return poly_mul({common: 1}, self.floormod(over, divisor, dtype))
+        return self._mod_atom(rest, b, dtype)
 
     @staticmethod
     def _reduced_coefficients(a: Poly, b: Poly) -> Poly:
@@ -242,8 +276,6 @@ class PolyArithmetic:
 
     def _divide(self, a: Poly, b: Poly, dtype: str) -> tuple[Poly, Poly, tuple[Poly, Poly] | None]:
         """Return ``(q, r, inner)``: ``a = q*b + r``; ``inner`` is ``(r // b, r % b)`` if known."""
-        if not b:
-            return {}, {}, ({}, {})  # division by zero gives zero
         if self._has_mod(a):
             a = self.merged(a)
         if len(b) > 1:
@@ -376,8 +408,7 @@ class PolyArithmetic:
 
     def _divide_by_sum(self, a: Poly, b: Poly) -> tuple[Poly, Poly, tuple[Poly, Poly] | None]:
         """Long division by a divisor of several terms, accepted if the rest is in range."""
-        lead = max(b, key=lambda mono: (len(mono), mono))
-        quotient, rest = self._long_division(a, b, lead)
+        quotient, rest = self._long_division(a, b, _leading(b))
         if not rest:
             return quotient, rest, ({}, {})
         for whole, remainder in ((quotient, rest), ({}, a)):
@@ -470,8 +501,7 @@ class PolyArithmetic:
         """Return ``a / b`` if it is a polynomial."""
         if not b:
             return None  # division by zero
-        lead = max(b, key=lambda mono: (len(mono), mono))
-        quotient, rest = self._long_division(a, b, lead)
+        quotient, rest = self._long_division(a, b, _leading(b))
         return None if rest else quotient
 
     # ---- minimum and maximum ----------------------------------------------------------------
@@ -577,6 +607,11 @@ class PolyArithmetic:
             if value == 1 and len(mono) == 1 and table.kinds[mono[0]] == kind:
                 return table.operands[mono[0]] or (), table.dtypes[mono[0]]
         return (), ""
+
+
+def _leading(a: Poly) -> Monomial:
+    """The term that a polynomial is divided by first."""
+    return max(a, key=lambda mono: (len(mono), mono))
 
 
 def _is_downward(a: Poly) -> bool:

@@ -38,6 +38,8 @@ def truncated(expr: Any, canonical: Canonical) -> Expr | None:
         a, b = (canonical.merged(canonical.poly(arg)) for arg in expr.args)
         if canonical.context.table.has_data(b) and constant_of(b) is None:
             return None
+        if quotient and b and canonical.may_vanish(b):
+            return None
         if canonical.prover.nonneg(a) and canonical.positive(b):
             return (FloorDiv if quotient else FloorMod)(*expr.args)  # type: ignore[no-any-return]
         for way in (_by_sign, _by_constant, _by_symbol):
@@ -136,7 +138,7 @@ def _starts_below_zero(a: Poly) -> bool:
 
 def _by_symbol(a: Poly, b: Poly, quotient: bool, dtype: str, canonical: Canonical) -> Poly | None:
     """``truncdiv(x * n, 2 * n)`` is ``truncdiv(x, 2)``."""
-    if len(b) != 1 or canonical.may_vanish(b):
+    if len(b) != 1:
         return None
     (common,) = b
     for mono in a:

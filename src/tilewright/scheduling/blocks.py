@@ -113,9 +113,12 @@ def stride_of(indices: Sequence[Expr], buffer: Buffer, var: Var) -> int | None:
 def _stride_of_offset(indices: Sequence[Expr], buffer: Buffer, var: Var) -> int | None:
     """Find the stride where several indices are quotients and remainders of one axis."""
     offset: Expr = const(0)
+    known = Analyzer()
     for index, extent in zip(indices, buffer.shape):
         offset = offset * extent + (index if uses_var(index, {var}) else 0)
-    return coefficient_of(Analyzer().simplify(offset), var)
+        if isinstance(extent, Var):
+            known.bind_positive(extent)  # where an element is accessed there are some
+    return coefficient_of(known.simplify(offset), var)
 
 
 def are_side_by_side(
