@@ -19,6 +19,7 @@ from tilewright.arith.polynomial import (
     mono_divide,
     poly_add,
     poly_atoms,
+    poly_exact,
     poly_scale,
     poly_sub,
 )
@@ -170,7 +171,7 @@ class Assumptions:
             if least != 0 and isfinite(least):
                 known.append({(atom,): 1, (): -int(least)})
         for factor in (*known, *self.context.facts):
-            rest = self.canonical.exact(product, factor) if any(factor) else None
+            rest = poly_exact(product, factor) if any(factor) else None
             if rest is not None and any(rest):
                 self._learn(poly_sub(factor, {(): 1}))
                 self._learn(poly_sub(rest, {(): 1}))

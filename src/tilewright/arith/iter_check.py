@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from tilewright.arith.analyzer import Analyzer
 from tilewright.arith.iter_expr import IterMark, IterSplitExpr, IterSumExpr
+from tilewright.arith.polynomial import poly_exact
 from tilewright.ir import FALSE, Expr, as_int, const, or_
 
 
@@ -89,4 +90,4 @@ class SplitChecker:
 
     def _is_multiple(self, a: Expr, b: Expr) -> bool:
         poly = self.analyzer.poly
-        return self.analyzer._canonical.exact(poly(a), poly(b)) is not None
+        return poly_exact(poly(a), poly(b)) is not None

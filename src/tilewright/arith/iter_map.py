@@ -28,6 +28,7 @@ from tilewright.arith.polynomial import (
     Poly,
     poly_add,
     poly_atoms,
+    poly_exact,
     poly_key,
     poly_mul,
     poly_scale,
@@ -399,7 +400,7 @@ class _Detector:
         polys = [self.analyzer.poly(arg.scale) for arg in args]
         for index, poly in enumerate(polys):
             if poly and all(
-                other is poly or self.canonical.exact(other, poly) is not None for other in polys
+                other is poly or poly_exact(other, poly) is not None for other in polys
             ):
                 return args[index]
         return args[0]

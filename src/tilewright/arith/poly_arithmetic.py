@@ -26,9 +26,12 @@ from tilewright.arith.polynomial import (
     mono_gcd,
     poly_add,
     poly_const,
+    poly_divide,
+    poly_exact,
     poly_mul,
     poly_scale,
     poly_sub,
+    shared_factors,
 )
 from tilewright.arith.prove import Prover
 from tilewright.arith.term_pairs import PAIRS, Terms
@@ -246,7 +249,7 @@ class PolyArithmetic:
 
     def _mod_of_any(self, a: Poly, b: Poly, dtype: str) -> Poly:
         """``a % b`` where b may be zero, and then so is the remainder."""
-        rest = self._long_division(a, b, _leading(b))[1]
+        rest = poly_divide(a, b)[1]
         if not rest:
             return {}
         if len(b) == 1:  # (x * n) % (2 * n) is n * (x % 2)
@@ -359,7 +362,7 @@ class PolyArithmetic:
 
         Then ``a // b == high // (b/g)`` and ``a % b == g * (high % (b/g)) + low``.
         """
-        for factor, group in _shared_factors(a, by, mono):
+        for factor, group in shared_factors(a, by, mono):
             split = self._split_multiples(a, factor, group)
             if split is None:
                 continue
@@ -408,7 +411,7 @@ class PolyArithmetic:
 
     def _divide_by_sum(self, a: Poly, b: Poly) -> tuple[Poly, Poly, tuple[Poly, Poly] | None]:
         """Long division by a divisor of several terms, accepted if the rest is in range."""
-        quotient, rest = self._long_division(a, b, _leading(b))
+        quotient, rest = poly_divide(a, b)
         if not rest:
             return quotient, rest, ({}, {})
         for whole, remainder in ((quotient, rest), ({}, a)):
@@ -418,22 +421,6 @@ class PolyArithmetic:
         if quotient and len(rest) < len(a):
             return quotient, rest, None
         return {}, a, None
-
-    @staticmethod
-    def _long_division(a: Poly, b: Poly, lead: Monomial) -> tuple[Poly, Poly]:
-        quotient: Poly = {}
-        rest = a
-        for _ in range(16):
-            for mono, value in rest.items():
-                over = mono_divide(mono, lead)
-                if over is not None and value % b[lead] == 0:
-                    step: Poly = {over: value // b[lead]}
-                    quotient = poly_add(quotient, step)
-                    rest = poly_sub(rest, poly_mul(step, b))
-                    break
-            else:
-                break
-        return quotient, rest
 
     def _div_atom(self, a: Poly, b: Poly, dtype: str) -> Poly:
         """``a // b`` where nothing splits off: nested divisions, else an atom."""
@@ -462,13 +449,13 @@ class PolyArithmetic:
             return self.floordiv(top, poly_mul(second, b), dtype)
         if kind == MOD and not constant:
             # (x % (b*m)) // b  ==  (x // b) % m
-            over = self.exact(second, b)
+            over = poly_exact(second, b)
             if over is not None and self.positive(over):
                 return self.floormod(self.floordiv(first, b, dtype), over, dtype)
         if kind in (MIN, MAX):
             # max(x*b, y) // b  ==  max(x, y // b)
             sides = [poly_add(side, poly_const(constant)) for side in operands]
-            if any(constant_of(s) is None and self.exact(s, b) is not None for s in sides):
+            if any(constant_of(s) is None and poly_exact(s, b) is not None for s in sides):
                 first, second = (self.floordiv(side, b, dtype) for side in sides)
                 return self.minmax(kind, first, second, dtype)
         return None
@@ -483,7 +470,7 @@ class PolyArithmetic:
                     assert operands is not None
                     rest = mono_divide(mono, (number,))
                     assert rest is not None
-                    if self.exact(poly_mul({rest: value}, operands[1]), b) is not None:
+                    if poly_exact(poly_mul({rest: value}, operands[1]), b) is not None:
                         made = poly_sub(a, {mono: value})
                         made = poly_add(made, poly_mul({rest: value}, operands[0]))
                         return self.floormod(made, b, dtype)
@@ -496,13 +483,6 @@ class PolyArithmetic:
 
     def positive(self, a: Poly) -> bool:
         return self.bounds.poly(a)[0] > 0 or self.prover.positive(a)
-
-    def exact(self, a: Poly, b: Poly) -> Poly | None:
-        """Return ``a / b`` if it is a polynomial."""
-        if not b:
-            return None  # division by zero
-        quotient, rest = self._long_division(a, b, _leading(b))
-        return None if rest else quotient
 
     # ---- minimum and maximum ----------------------------------------------------------------
 
@@ -609,21 +589,6 @@ class PolyArithmetic:
         return (), ""
 
 
-def _leading(a: Poly) -> Monomial:
-    """The term that a polynomial is divided by first."""
-    return max(a, key=lambda mono: (len(mono), mono))
-
-
 def _is_downward(a: Poly) -> bool:
     """Whether a polynomial is a number, or the sum of negative terms alone."""
     return constant_of(a) is not None or (() not in a and max(a.values()) < 0)
-
-
-def _shared_factors(a: Poly, by: int, mono: Monomial) -> list[tuple[int, Monomial]]:
-    """What terms of ``a`` have in common with the divisor ``by * mono``, the largest first."""
-    shared = []
-    for term, value in a.items():
-        common = gcd(value, by), mono_gcd(term, mono)
-        if (common[0] > 1 or common[1]) and term and common not in shared:
-            shared.append(common)
-    return sorted(shared, key=lambda item: (-len(item[1]), -item[0]))

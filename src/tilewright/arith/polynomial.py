@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from functools import wraps
+from math import gcd
 from typing import Any, ParamSpec, TypeVar
 
 from tilewright.arith.data import holds_data
@@ -150,6 +151,42 @@ def mono_gcd(a: Monomial, b: Monomial) -> Monomial:
             rest.remove(atom)
             common.append(atom)
     return tuple(common)
+
+
+def poly_divide(a: Poly, b: Poly) -> tuple[Poly, Poly]:
+    """Return quotient and rest of a long division by a polynomial that isn't zero."""
+    lead = max(b, key=lambda mono: (len(mono), mono))
+    quotient: Poly = {}
+    rest = a
+    for _ in range(16):
+        for mono, value in rest.items():
+            over = mono_divide(mono, lead)
+            if over is not None and value % b[lead] == 0:
+                step: Poly = {over: value // b[lead]}
+                quotient = poly_add(quotient, step)
+                rest = poly_sub(rest, poly_mul(step, b))
+                break
+        else:
+            break
+    return quotient, rest
+
+
+def poly_exact(a: Poly, b: Poly) -> Poly | None:
+    """Return ``a / b`` if it is a polynomial."""
+    if not b:
+        return None  # division by zero
+    quotient, rest = poly_divide(a, b)
+    return None if rest else quotient
+
+
+def shared_factors(a: Poly, by: int, mono: Monomial) -> list[tuple[int, Monomial]]:
+    """Return what terms of ``a`` have in common with ``by * mono``, the largest first."""
+    shared: list[tuple[int, Monomial]] = []
+    for term, value in a.items():
+        common = gcd(value, by), mono_gcd(term, mono)
+        if (common[0] > 1 or common[1]) and term and common not in shared:
+            shared.append(common)
+    return sorted(shared, key=lambda item: (-len(item[1]), -item[0]))
 
 
 def poly_key(a: Poly) -> frozenset[tuple[Monomial, int]]:

@@ -14,7 +14,7 @@ from tilewright.arith.conditions import conjuncts
 from tilewright.arith.iter_expr import IterMark, IterSplitExpr, IterSumExpr, same_value
 from tilewright.arith.iter_map import detect_iter_map
 from tilewright.arith.options import IterMapLevel
-from tilewright.arith.polynomial import constant_of, none_if_too_large
+from tilewright.arith.polynomial import constant_of, none_if_too_large, poly_exact
 from tilewright.ir import (
     TRUE,
     Expr,
@@ -142,17 +142,17 @@ def _divide_one(
             IterSumExpr((), _ZERO), _ONE
         )
     divided = []
-    poly, exact = known.poly, known._canonical.exact
+    poly = known.poly
     unit = poly(inner_span)
     span = _ONE
     for arg in outer:
-        scale = exact(poly(arg.scale), unit)
+        scale = poly_exact(poly(arg.scale), unit)
         if scale is None:
             return None
         made = known.from_poly(scale)
         divided.append(arg.with_scale(made))
         span = span + (arg.extent - 1) * made
-    base = exact(poly(total.base), unit)
+    base = poly_exact(poly(total.base), unit)
     outer_base = _ZERO if base is None else known.from_poly(base)
     inner_base = total.base if base is None else _ZERO
     if base is None and constant_of(poly(total.base)) is None:

@@ -28,6 +28,7 @@ from tilewright.arith.polynomial import (
     mono_divide,
     poly_add,
     poly_atoms,
+    poly_exact,
     poly_key,
     poly_mul,
     poly_scale,
@@ -45,7 +46,6 @@ class Canonical(Protocol):
     def poly(self, expr: Expr) -> Poly: ...
     def floordiv(self, a: Poly, b: Poly, dtype: str) -> Poly: ...
     def floormod(self, a: Poly, b: Poly, dtype: str) -> Poly: ...
-    def exact(self, a: Poly, b: Poly) -> Poly | None: ...
     def positive(self, a: Poly) -> bool: ...
     def may_vanish(self, divisor: Poly) -> bool: ...
 
@@ -229,7 +229,7 @@ def quotient(
         if len(inner) != 1 or table.kinds[inner[0]] != MOD or table.has_data(numerator):
             continue
         m, e = operands_of(canonical, inner[0])
-        ratio = canonical.exact(poly_scale(e, k), divisor)
+        ratio = poly_exact(poly_scale(e, k), divisor)
         if ratio is None:
             continue
         dtype, factor = table.dtypes[number], _factor(mono, value, number)

@@ -21,6 +21,7 @@ from tilewright.arith.polynomial import (
     mono_divide,
     mono_gcd,
     poly_add,
+    poly_exact,
     poly_mul,
     poly_scale,
     poly_sub,
@@ -61,7 +62,7 @@ def _by_sign(a: Poly, b: Poly, quotient: bool, dtype: str, canonical: Canonical)
     """Divide magnitudes, where the signs are known."""
     if constant_of(b) in (0, 1):
         return a if constant_of(b) and quotient else {}
-    exact = canonical.exact(a, b)
+    exact = poly_exact(a, b)
     if exact is not None:
         return exact if quotient else {}
     prover = canonical.prover
@@ -124,7 +125,7 @@ def _of_choice(a: Poly, by: int, dtype: str, canonical: Canonical) -> Poly | Non
     """``truncdiv(max(8*x, y), 8)`` is ``max(x, truncdiv(y, 8))``."""
     for kind in (MIN, MAX):
         sides, _ = canonical.sides(kind, a)
-        if any(constant_of(s) is None and canonical.exact(s, {(): by}) is not None for s in sides):
+        if any(constant_of(s) is None and poly_exact(s, {(): by}) is not None for s in sides):
             first, second = (_atom("truncdiv", side, by, dtype, canonical) for side in sides)
             return canonical.minmax(kind, first, second, dtype)
     return None
