@@ -28,8 +28,10 @@ def in_clusters(func: PrimFunc, cluster: tuple[int, int]) -> IRModule:
         first = Choices({})
         assert first_schedule(func, (gpu.Matmul(),), HOPPER, choices=first) is not None
         ((key, options),) = [item for item in first.offered.items() if ".cluster" in item[0]]
-        ((turns, grids),) = [item for item in first.offered.items() if ".turns" in item[0]]
-        choices = Choices({key: options.index(cluster), turns: grids.index(Grid())})
+        turns = {
+            key: grids.index(Grid()) for key, grids in first.offered.items() if ".turns" in key
+        }
+        choices = Choices({key: options.index(cluster), **turns})
         made = first_schedule(func, (gpu.Matmul(),), HOPPER, choices=choices)
         assert made is not None
         module: IRModule = gpu_pipeline(HOPPER)(made.mod)

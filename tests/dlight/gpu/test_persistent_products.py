@@ -159,9 +159,15 @@ def test_a_single_block_with_a_turn_more_is_the_busiest(turns: bool) -> None:
 def test_blocks_take_turns_where_there_are_more_tiles() -> None:
     tile = WarpgroupTile(128, 256, 64, 2, 4)
     turns = Grid(66)
-    for m, in_order, whole in ((4096, True, True), (1024, False, True), (4096, False, False)):
-        grids = grids_by_maps(tile, Sizes(m, 4096, 1, 512), (2, 1), HOPPER, in_turn=whole)
-        assert grids == ([turns, Grid()] if in_order else [Grid(), turns])
+    for m, n, whole, wanted in (
+        (4096, 4096, True, [turns, Grid()]),
+        (4096, 4096, False, [Grid(), turns]),
+        (66 * 256, 256, True, [Grid()]),  # each of 66 clusters has one pair of tiles
+        (66 * 256, 256, False, [Grid()]),
+        (66 * 256 + 1, 256, True, [turns, Grid()]),
+    ):
+        sizes = Sizes(m, n, 1, 512)
+        assert grids_by_maps(tile, sizes, (2, 1), HOPPER, in_turn=whole) == wanted
     sizes = Sizes(None, 4096, 1, 512)
     assert grids_by_maps(tile, sizes, (1, 1), HOPPER, in_turn=True) == [Grid(), Grid(132)]
 

@@ -126,7 +126,9 @@ def grid_options(
     count, k = sizes.tiles(tile), sizes.k
     if count is None or k is None:
         return [(whole, Grid()), (whole, Grid(blocks))]
-    options = [(whole * k, Grid()), (whole * k, Grid(blocks))]
+    options = [(whole * k, Grid())]
+    if count > blocks:  # else no block has a second turn
+        options.append((whole * k, Grid(blocks)))
     rest = count % blocks
     one = clocks(tile, tile.rows, tile.columns, 1)
     # With a whole round of tiles besides, few blocks share one.
@@ -146,15 +148,18 @@ def grids_by_maps(
 
     Blocks in turn copy the next tile's operands while results are written, so they are better
     where there is more than one round of tiles; ``in_turn`` says whether it costs them nothing.
+    Where there are known to be no more tiles than blocks, each block has one anyway.
     """
     each, processors = prod(cluster), limits_of(target).processors
     resident = _blocks_at_once(tile, tile.shared_bytes(), target) // processors
     turns = Grid(max(1, roofs.processors_for(each, processors) * resident // each))
-    if not in_turn or sizes.m is None or sizes.n is None or sizes.batch is None:
+    if sizes.m is None or sizes.n is None or sizes.batch is None:
         return [Grid(), turns]
     rows, columns = -(-sizes.m // tile.rows), -(-sizes.n // tile.columns)
     clusters = -(-rows // cluster[0]) * -(-columns // cluster[1]) * sizes.batch
-    return [turns, Grid()] if clusters > (turns.blocks or 0) else [Grid(), turns]
+    if clusters <= (turns.blocks or 0):
+        return [Grid()]
+    return [turns, Grid()] if in_turn else [Grid(), turns]
 
 
 def _blocks_at_once(tile: Tile, shared_bytes: int, target: Target) -> int:
