@@ -51,7 +51,9 @@ from tilewright.tir.schedule import Schedule
 from tilewright.tir.transform import CALLING_CONV, gpu_pipeline, launch_extents
 
 ALL = "ApplyDefaultSchedule"
-_TARGETS = ("nvidia/tesla-t4", "nvidia/nvidia-a100", "nvidia/nvidia-h200")
+_TARGETS = tuple(
+    f"nvidia/{name}" for name in ("tesla-t4", "nvidia-a100", "nvidia-h200", "nvidia-b200")
+)
 _UNUSUAL = 0.15
 """Share of the operators that have nothing along some axis, or more than 2**31 elements."""
 _LEAST = 0.3
