@@ -217,3 +217,20 @@ def main(A: T.Buffer((1024,), "float32"), B: T.Buffer((1024,), "float32")):
     read, written = made.accesses[:2]
     assert (read.buffer, read.warps, read.transactions) == ("A", 8, 8)
     assert (written.is_write, written.lane_bytes, written.transactions) == (True, 16, 4)
+
+
+def test_index_arithmetic_is_not_counted() -> None:
+    """It is the same for many accesses, and done once; what is computed of data is counted."""
+    plain, guarded, data = (
+        bound(f"""
+@T.prim_func
+def main(A: T.Buffer((1024,), "int32"), B: T.Buffer((1024,), "int32")):
+    for b in T.thread_binding(8, thread="blockIdx.x"):
+        for t in T.thread_binding(128, thread="threadIdx.x"):
+            with T.block("B"):
+                i = T.axis.spatial(1024, b * 128 + t)
+                B[i] = T.if_then_else({condition}, A[i], T.int32(0))
+""")
+        for condition in ("i < 1023", "i * 7 % 31 // 3 < 9", "A[i] * 7 % 31 // 3 < 9")
+    )
+    assert plain.issue == guarded.issue < data.issue

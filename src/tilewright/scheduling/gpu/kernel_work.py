@@ -277,6 +277,8 @@ class KernelWork:
         if name == "ptx_cp_async_bulk_tensor":
             self._box(node, mask, times)
             return
+        if self._is_index(node):
+            return
         below = node.child_nodes()
         if kind in (Add, Sub) and dtypes.is_float(node.dtype):
             product = next((item for item in (node.b, node.a) if type(item) is Mul), None)
@@ -287,6 +289,12 @@ class KernelWork:
             if isinstance(item, Expr):
                 self.expr(item, mask, times)
         self._operation(node, kind, name, mask, times)
+
+    def _is_index(self, node: Any) -> bool:
+        """Whether an expression is arithmetic of indices: computed from no data."""
+        if not isinstance(node, BinaryExpr) or isinstance(node, CompareExpr):
+            return False
+        return dtypes.is_integer(node.dtype) and self.known(node) is not None
 
     def _operation(self, node: Any, kind: type, name: str, mask: Lanes, times: Lanes) -> None:
         if name in TENSOR_OPERATORS:
