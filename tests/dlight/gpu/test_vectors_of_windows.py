@@ -135,3 +135,59 @@ def test_nothing_but_the_cache_limits_a_convolution() -> None:
     (bound,) = kernel_bounds(mod, H200)
     assert bound.limiter == "l2"
     assert bound.worst(shared=True) == bound.worst(shared=False) == 1
+
+
+def channels_first(
+    channels: int,
+    filters: int,
+    dtype: str,
+    height: int,
+    width: int,
+    *options: int,
+    images: Any = 2,
+) -> PrimFunc:
+    total = "int32" if dtype == "int8" else "float32"
+    return function(
+        lambda x, w: topi.nn.conv2d(x, w, *options, "NCHW", "OIHW", total),
+        tensor(images, channels, height, width, dtype=dtype),
+        tensor(filters, channels, 3, 3, dtype=dtype, name="w"),
+    )
+
+
+@few(
+    "name",
+    ROWS := {
+        "padded": (16, 32, "float16", 6, 9, 1, 1, 1),
+        "odd": (5, 7, "bfloat16", 7, 5, 1, 0, 1),
+        "steps of two": (16, 16, "float16", 9, 9, 2, 1, 1),
+        "apart": (8, 16, "float16", 9, 8, 1, 2, 2),
+        "bytes": (32, 16, "int8", 6, 9, 1, 1, 1),
+        "one row": (16, 16, "float16", 3, 40, 1, 0, 1),
+    },
+    "padded",
+    "steps of two",
+)
+def test_pixels_of_channels_that_lie_apart(name: str) -> None:
+    func = channels_first(*ROWS[name])
+    mod = lowered(func, A100)
+    assert "T.ptx_mma(" in mod.script()
+    compiled(mod, A100)
+    agrees(func, mod)
+
+
+def test_images_of_any_number_whose_channels_lie_apart() -> None:
+    func = channels_first(16, 16, "float16", 5, 9, 1, 1, 1, images=n)
+    mod = lowered(func, A100)
+    compiled(mod, A100)
+    for number in (0, 1, 3):
+        agrees(func, mod, n=number)
+
+
+def test_neighbouring_threads_fetch_neighbouring_pixels() -> None:
+    """Not the taps of a pixel's window, whose rows and channels lie apart."""
+    mod = lowered(channels_first(64, 64, "float16", 56, 56, 1, 1, 1), H200)
+    (bound,) = kernel_bounds(mod, H200)
+    assert bound.worst(shared=False) <= 1.5 and bound.worst(shared=True) == 1
+    assert bound.seconds < 5e-6
+    (taken,) = compiled(mod, H200).values()
+    assert taken.spill_bytes == 0

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from tilewright.ir import Call, as_int, dtypes, uses_var
 from tilewright.scheduling.gpu.binding import THREADS
-from tilewright.scheduling.gpu.fetches import fetch_lanes, is_contiguous
+from tilewright.scheduling.gpu.fetches import fetch_lanes, is_contiguous, is_turned
 from tilewright.scheduling.gpu.matrix_form import inline_into
 from tilewright.scheduling.gpu.reduction import ROWS_OF_THREADS
 from tilewright.scheduling.gpu.simt_tile import (
@@ -58,14 +58,14 @@ def share_fetch(
     """
     depth = position_of(sch, outer) + 1
     block = sch.get(shared)
-    along_k, along_i = is_contiguous(block, 2), is_contiguous(block, 1)
+    turned = is_turned(block)
     own = sch.get_loops(shared)[depth:]
     size = prod(as_int(sch.get(loop).extent) or 1 for loop in own)
-    run = tile.depth if along_k else size // tile.depth
+    run = size // tile.depth if turned else tile.depth
     each = size // prod(tile.thread_shape)
-    lanes = fetch_lanes(block, 2 if along_k else 1, run, each) if along_k or along_i else 1
+    axis = 1 if turned else 2
+    lanes = fetch_lanes(block, axis, run, each) if is_contiguous(block, axis) else 1
     i, k = own[-2:]
-    turned = along_i and not along_k
     sch.vectorize(share_among_threads(sch, (i, k), tile.thread_shape, lanes, turned=turned))
     bits = dtypes.bits_of(block.writes[0].buffer.dtype)
     whole_pairs_of_chunks = run * bits % 256 == 0

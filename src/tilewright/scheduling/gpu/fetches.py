@@ -4,13 +4,19 @@ An operand may be read through quotients and remainders: the channels of a windo
 side by side, but windows don't. What matters is what is inside of a vector: if the axis is taken
 apart into aligned vectors and their elements, elements must follow each other, and every condition
 (padding, the end of a sum) must be the same for all of them.
+
+Where no vectors move, neighbouring threads should still fetch neighbouring elements: most pixels of
+an image have a neighbour in memory, also where they are rows of a matrix of windows.
 """
 
 from __future__ import annotations
 
 from math import gcd
+from typing import Any
 
-from tilewright.arith import Analyzer
+import numpy as np
+
+from tilewright.arith import Analyzer, NotEvaluable, evaluate
 from tilewright.ir import (
     Call,
     Expr,
@@ -19,12 +25,18 @@ from tilewright.ir import (
     as_int,
     collect,
     dtypes,
+    free_vars,
     substitute,
     uses_var,
 )
 from tilewright.scheduling.blocks import loads_of, stride_of
 from tilewright.scheduling.gpu.elementwise import VECTOR_BYTES
-from tilewright.tir import Block, IterVar
+from tilewright.tir import Block, BufferLoad, IterVar
+
+_SAMPLE = 512
+"""Elements along an axis that are looked at."""
+_SIZE = 1 << 10
+"""What sizes of the call are taken to be, then."""
 
 
 def is_contiguous(block: Block, axis: int) -> bool:
@@ -37,6 +49,45 @@ def is_contiguous(block: Block, axis: int) -> bool:
     if None in strides:
         return _vector(block, axis, _most_lanes(block)) > 1
     return 1 in strides and all(step in (0, 1) for step in strides)
+
+
+def is_turned(block: Block) -> bool:
+    """Whether a tile's copy goes along its rows (axis 1), not along what is summed over (axis 2).
+
+    Along the axis that vectors lie along, else the one with more neighbours in memory. Single bytes
+    are not turned for more neighbours: tensor cores read them along the sum.
+    """
+    if is_contiguous(block, 2):
+        return False
+    if is_contiguous(block, 1):
+        return True
+    if any(dtypes.bits_of(load.buffer.dtype) < 16 for load in loads_of(block)):
+        return False
+    return _neighbours(block, 1) > _neighbours(block, 2)
+
+
+def _neighbours(block: Block, axis: int) -> float:
+    """The share of steps along an axis that go to the next element, in the worst of the loads."""
+    var, extent = block.iter_vars[axis].var, as_int(block.iter_vars[axis].dom.extent)
+    moving = [load for load in loads_of(block) if uses_var(load, {var})]
+    along = np.arange(min(extent or _SAMPLE, _SAMPLE))
+    if not moving or len(along) < 2:
+        return 0.0
+    others = {item.var: 0 for item in block.iter_vars}
+    return min(_steps_of_one(load, {**others, var: along}) for load in moving)
+
+
+def _steps_of_one(load: BufferLoad, values: dict[Var, object]) -> float:
+    place: Any = 0
+    parts = (*load.indices, *load.buffer.shape)
+    known = {var: _SIZE for part in parts for var in free_vars(part)}
+    try:
+        for index, extent in zip(load.indices, load.buffer.shape):
+            size, at = (evaluate(expr, {**known, **values}) for expr in (extent, index))
+            place = place * size + at
+    except NotEvaluable:
+        return 0.0
+    return float((np.diff(place) == 1).mean()) if np.ndim(place) else 0.0
 
 
 def fetch_lanes(block: Block, axis: int, run: int, each: int) -> int:

@@ -19,7 +19,7 @@ from tilewright.scheduling.gpu.block_tile import (
     share_fetch,
     write_results,
 )
-from tilewright.scheduling.gpu.fetches import is_contiguous
+from tilewright.scheduling.gpu.fetches import is_turned
 from tilewright.scheduling.gpu.limits import GPULimits, limits_of
 from tilewright.scheduling.gpu.reduction import ROWS_OF_THREADS
 from tilewright.scheduling.gpu.simt_tile import (
@@ -242,8 +242,7 @@ def _fetch(
     load = sch.cache_read(main, operand, "warp")
     sch.compute_at(load, inner)
     fetch_at(sch, shared, outer)
-    block = sch.get(shared)
-    turned = not is_contiguous(block, 2) and is_contiguous(block, 1)
+    turned = is_turned(sch.get(shared))
     if turned:
         sch.transform_layout(shared, ("write", 0), lambda b, i, k: (b, k, i))
     return shared, load, turned

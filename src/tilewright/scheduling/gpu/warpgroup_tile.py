@@ -29,7 +29,7 @@ from tilewright.scheduling.gpu.block_tile import (
     share_fetch,
     write_results,
 )
-from tilewright.scheduling.gpu.fetches import is_contiguous
+from tilewright.scheduling.gpu.fetches import is_turned
 from tilewright.scheduling.gpu.limits import GPULimits, limits_of
 from tilewright.scheduling.gpu.reduction import ROWS_OF_THREADS
 from tilewright.scheduling.gpu.simt_tile import bind_grid, can_vectorize_store, keep_sums
@@ -322,8 +322,7 @@ def _fetch(
     """Copy an operand's tile into shared memory; return whether it lies there turned."""
     shared = sch.cache_read(main, operand, "shared")
     fetch_at(sch, shared, outer)
-    block = sch.get(shared)
-    turned = not is_contiguous(block, 2) and is_contiguous(block, 1)
+    turned = is_turned(sch.get(shared))
     if turned:
         sch.transform_layout(shared, ("write", 0), lambda b, i, k: (b, *wgmma_turned_layout(i, k)))
     if tensor_maps:
