@@ -1,8 +1,8 @@
 """The fallback: every block separately, parallel over its outer loops and vectorised.
 
-Contractions are tiled by the forms that leave the other blocks alone. Of other reductions, only
-those of the same rows, one of which needs the other's result, share a loop over rows: the second
-finds each row in the L1 cache.
+Contractions are tiled by the forms that leave the other blocks alone. Other reductions share loops
+if they are over the same elements, of which they compute the same (``schedule_siblings``), or of
+the same rows, where one needs the other's result: it finds each row in the L1 cache.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from tilewright.scheduling.cpu import (
     parallelize,
     schedule_injective,
     schedule_reduction,
+    schedule_siblings,
     stores_of,
     work_of,
 )
@@ -57,7 +58,7 @@ class Fallback(CPUScheduleRule):
 def schedule_apart(sch: Schedule, blocks: Sequence[BlockRV], target: Target) -> dict[str, str]:
     """Schedule each block by itself; return why some could not be, by name."""
     names = [sch.get(rv).name for rv in blocks]
-    done: set[str] = set()
+    done = schedule_siblings(sch, [rv for rv in blocks if not _is_tiled(sch, rv)], target)
     unscheduled: dict[str, str] = {}
     for name in reversed(names):
         if name in done:
@@ -127,6 +128,12 @@ def _schedule_together(sch: Schedule, first: BlockRV, rv: BlockRV, target: Targe
     parallelize(sch, [row], target, 2 * work_of(axes))
     if fetched:
         sch.annotate(row, PREFETCH_NEXT, 1)
+
+
+def _is_tiled(sch: Schedule, rv: BlockRV) -> bool:
+    """Whether a block is a contraction, which gets a tile of its own."""
+    found = contraction_of(sch, rv)
+    return isinstance(found, Contraction) and _reuses(found)
 
 
 def _tiled(sch: Schedule, rv: BlockRV, target: Target) -> Schedule | None:

@@ -35,6 +35,7 @@ from tilewright.scheduling.cpu.joined import fused_indices
 from tilewright.scheduling.cpu.loops import parallelize, vector_extent, vectorize_tile
 from tilewright.scheduling.cpu.reduction import column_axis, come_from_afar, schedule_reduction
 from tilewright.scheduling.cpu.shared_work import Sharing, sharing_of
+from tilewright.scheduling.cpu.siblings import schedule_siblings
 
 __all__ = [
     "Axis",
@@ -61,6 +62,7 @@ __all__ = [
     "parallelize",
     "schedule_injective",
     "schedule_reduction",
+    "schedule_siblings",
     "sharing_of",
     "size_of",
     "stores_of",

@@ -426,7 +426,7 @@ def _row_width(extent: int | None, work: int, together: int, lanes: int) -> int:
 # ---- threads --------------------------------------------------------------------------------
 
 
-def _has_idle_threads(
+def has_idle_threads(
     block: Block, spatial: Sequence[Axis], reduce: Sequence[Axis], target: Target
 ) -> bool:
     """Whether there are too few results for the threads, but terms enough."""
@@ -449,7 +449,7 @@ def _share_among_threads(
     sch: Schedule, rv: BlockRV, spatial: Sequence[Axis], reduce: Sequence[Axis], target: Target
 ) -> bool:
     """Make each thread reduce a subset, if there are too few results for the threads."""
-    if not _has_idle_threads(sch.get(rv), spatial, reduce, target):
+    if not has_idle_threads(sch.get(rv), spatial, reduce, target):
         return False
     first = reduce[0]
     part, _ = sch.split(first.loop, [target.num_cores, None])

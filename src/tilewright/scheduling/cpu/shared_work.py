@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.ir import Call, Div, Expr, Node, Var, expr_equal, uses_var
+from tilewright.ir import Call, Div, Expr, Node, Var, collect, expr_equal, uses_var
 from tilewright.scheduling.blocks import EXPENSIVE, Axis
 from tilewright.target import Costs
-from tilewright.tir import BufferLoad
+from tilewright.tir import BufferLoad, BufferStore
 
 # Results that share arithmetic are worth computing together from this speed-up on.
 _LEAST_GAIN = 1.25
@@ -35,7 +35,7 @@ def sharing_of(
 
     At most ``most`` of them are computed together, in vectors along another axis.
     """
-    parts = _operations(formula, vector)
+    parts = _operations([formula], vector.var)
     if parts is None:
         return None
     best, gained = None, _LEAST_GAIN
@@ -51,10 +51,36 @@ def sharing_of(
     return None if best is None else Sharing(best, len(parts))
 
 
-def _operations(formula: Expr, vector: Axis) -> list[Expr] | None:
-    """The different operations on vectors that a result takes; ``None`` of a large formula."""
+def pays_together(sums: Sequence[BufferStore], vector: Var, costs: Costs) -> bool:
+    """Whether sums over the same elements, in vectors along a variable, share enough work.
+
+    What they read counts, too; the sums themselves are in registers.
+    """
+    apart = [_work([item], vector, costs) for item in sums]
+    together = _work(sums, vector, costs)
+    if together is None or None in apart:
+        return False
+    return sum(item or 0.0 for item in apart) >= _LEAST_GAIN * together
+
+
+def _work(sums: Sequence[BufferStore], vector: Var, costs: Costs) -> float | None:
+    """What an element takes that is added to some sums; ``None`` of large formulas."""
+    parts = _operations([item.value for item in sums], vector)
+    if parts is None:
+        return None
+    results = {item.buffer for item in sums}
+    loads: list[BufferLoad] = []
+    for load in (load for item in sums for load in collect(item.value, BufferLoad)):
+        moves = load.buffer not in results and uses_var(load, {vector})
+        if moves and not any(expr_equal(load, other) for other in loads):
+            loads.append(load)
+    return len(loads) + sum(_cost(part, costs) for part in parts)
+
+
+def _operations(formulas: Sequence[Expr], vector: Var) -> list[Expr] | None:
+    """The different operations on vectors that results take; ``None`` of large formulas."""
     made: dict[tuple[type, str], list[Expr]] = {}
-    stack: list[Node] = [formula]
+    stack: list[Node] = [*formulas]
     seen = 0
     while stack:
         item = stack.pop()
@@ -63,7 +89,7 @@ def _operations(formula: Expr, vector: Axis) -> list[Expr] | None:
             return None
         if isinstance(item, (BufferLoad, Var)) or not isinstance(item, Expr):
             continue
-        if not uses_var(item, {vector.var}):
+        if not uses_var(item, {vector}):
             continue
         alike = made.setdefault((type(item), item.dtype), [])
         if any(expr_equal(item, other) for other in alike):
