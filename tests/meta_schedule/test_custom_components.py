@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -205,3 +207,57 @@ def test_futures() -> None:
     with pytest.raises(TuneError, match="number and repeat are positive"):
         EvaluatorConfig(number=0)
     assert EvaluatorConfig(enable_cpu_cache_flush=True).flush_cache_bytes > 0
+
+
+class Gives(PyRunner):
+    """Gives for each input what it is told."""
+
+    def __init__(self, *results: Any) -> None:
+        self.results = results
+
+    def run(self, runner_inputs: Sequence[RunnerInput]) -> Any:
+        return [result for _ in runner_inputs for result in self.results]
+
+
+@pytest.mark.parametrize(
+    "seconds",
+    [
+        (math.nan,), (math.inf,), (0.0,), (-1.0,), (), ("a",), (10**400,), (1e-3, math.nan), 1e-3,
+        (None,),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_times_that_are_none_are_a_failure(seconds: Any) -> None:
+    result = RunnerResult(seconds)
+    assert result.run_secs is None and result.reason == "run"
+    assert result.error == "its times aren't positive numbers of seconds"
+    assert RunnerResult(seconds, "it crashed", "crash").error == "it crashed"
+    made = Gives(result).race([None], 3)  # type: ignore[list-item]  # nobody looks
+    assert made[0].run_secs is None
+
+
+def test_times_of_any_kind_of_number_are_taken() -> None:
+    result = RunnerResult([np.float32(0.5), 1, Fraction(1, 4)])  # type: ignore[arg-type]
+    assert result.run_secs == (0.5, 1.0, 0.25) and result.reason is None
+
+
+@pytest.mark.parametrize(
+    "results, match",
+    [
+        (
+            (None,),
+            "must give a RunnerResult for each input, or a future that has one, got NoneType",
+        ),
+        ((), "Gives gave fewer results than inputs"),
+        ((RunnerResult((1e-3,)),) * 2, "Gives gave more results than inputs"),
+    ],
+    ids=["none", "fewer", "more"],
+)
+def test_a_runner_of_ones_own_gives_a_result_for_each_input(
+    results: tuple[Any, ...], match: str
+) -> None:
+    runner = Gives(*results)
+    with pytest.raises(TuneError, match=match):
+        runner.race([None] * 2, 2)  # type: ignore[list-item]
+    with pytest.raises(TuneError, match=match):
+        ms.tune_tir(doubled(), TARGET, max_trials_global=4, num_trials_per_iter=4, runner=runner)

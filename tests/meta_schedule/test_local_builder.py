@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import os
 import pickle
@@ -11,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +20,13 @@ from started import processes
 
 from tilewright import driver, te
 from tilewright.ir import IRModule
-from tilewright.meta_schedule.builder import BuilderInput, BuilderResult, LocalBuilder, local
+from tilewright.meta_schedule.builder import (
+    Builder,
+    BuilderInput,
+    BuilderResult,
+    LocalBuilder,
+    local,
+)
 from tilewright.runtime import Module
 from tilewright.support.errors import LowerError, TuneError
 from tilewright.target import Target
@@ -158,9 +166,64 @@ def test_candidates_that_fail_leave_the_others_alone() -> None:
         "the build process died (exit code 7)",
         "compiling took longer than 0.5 s",
     ]
-    assert "pickle" in (results[7].error or "")
+    assert "must return a module, got lock" in (results[7].error or "")
     for number in (0, 8, 9):
         check(results[number].module, number)
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"\xff" * 64, b"\0" * 12, b"\1\0\0\0\5" + b"\0" * 7 + b"hello"]
+)
+def test_what_writes_into_every_file_costs_itself_only(garbage: bytes) -> None:
+    """As the messages of its process look like, too: an index, a length, and no result."""
+    known = set(os.listdir("/proc/self/fd"))
+
+    def build(candidate: BuilderInput) -> Module:
+        for name in set(os.listdir("/proc/self/fd")) - known if number_of(candidate) == 1 else ():
+            with contextlib.suppress(OSError):
+                os.write(int(name), garbage)
+        return driver.compile(candidate.mod, candidate.target)
+
+    results = LocalBuilder(2, timeout_sec=20.0, f_build=build).build(inputs(6))
+    for number, result in enumerate(results):
+        if number == 1:
+            assert result.reason == "build-crash" and "wrote into the pipe" in str(result.error)
+        else:
+            check(result.module, number)
+
+
+@pytest.mark.parametrize("made", [None, "text", lambda: 0])
+def test_what_builds_no_module_costs_itself_only(made: object) -> None:
+    def build(candidate: BuilderInput) -> Any:
+        if number_of(candidate) == 1:
+            return made
+        return driver.compile(candidate.mod, candidate.target)
+
+    results = LocalBuilder(2, f_build=build).build(inputs(3))
+    assert results[1].reason == "build"
+    assert f"f_build must return a module, got {type(made).__name__}" in str(results[1].error)
+    check(results[0].module, 0)
+    check(results[2].module, 2)
+
+
+@pytest.mark.parametrize(
+    "change, got",
+    [
+        (lambda made: made[:-1], "of 3 inputs, got 2 of BuilderResult"),
+        (lambda made: made * 2, "of 3 inputs, got 6 of BuilderResult"),
+        (lambda made: [None] * len(made), "of 3 inputs, got 3 of NoneType"),
+        (lambda made: [], "of 3 inputs, got 0 of nothing"),
+    ],
+)
+def test_a_builder_of_ones_own_gives_a_result_for_each_input(
+    change: Callable[[list[Any]], list[Any]], got: str
+) -> None:
+    class Odd(Builder):
+        def build(self, build_inputs: Sequence[BuilderInput]) -> list[BuilderResult]:
+            return change([BuilderResult(None, "no", "build") for _ in build_inputs])
+
+    with pytest.raises(TuneError, match=f"Odd must give a BuilderResult for each {got}"):
+        list(Odd().build_each(inputs(3)))
 
 
 def test_every_candidate_may_crash() -> None:

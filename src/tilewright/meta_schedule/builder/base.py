@@ -73,7 +73,15 @@ class Builder(TimeLimited):
         Inputs may be made one by one: all are taken before the first result is given. All results
         are there before that, too, unless a kind of builder goes on meanwhile.
         """
-        for result in self.build(list(inputs)):
+        some = list(inputs)
+        results = list(self.build(some))
+        if len(results) != len(some) or not all(isinstance(x, BuilderResult) for x in results):
+            kinds = ", ".join(sorted({type(x).__name__ for x in results})) or "nothing"
+            raise TuneError(
+                f"{type(self).__name__} must give a BuilderResult for each of {len(some)} inputs, "
+                f"got {len(results)} of {kinds}"
+            )
+        for result in results:
             yield result.loaded()
 
     @property

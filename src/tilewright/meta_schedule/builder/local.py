@@ -25,7 +25,7 @@ from tilewright import driver
 from tilewright.codegen.llvm.jit import keep_switches
 from tilewright.meta_schedule.builder.base import Builder, BuilderInput, BuilderResult
 from tilewright.meta_schedule.packing import split_packing
-from tilewright.runtime import Module
+from tilewright.runtime import LibraryModule, Module
 from tilewright.support.collector import few_collections
 from tilewright.support.errors import TilewrightError, TuneError
 from tilewright.support.limits import limit_memory, physical_memory
@@ -34,6 +34,7 @@ from tilewright.target import Target, host
 _NUMBER = struct.Struct("<i")
 _HEADER = struct.Struct("<iq")  # candidate, bytes that follow; -1 bytes: work on it has begun
 _BEGUN = -1
+_MOST_BYTES = 1 << 34  # of an answer
 
 # How many times as long as a batch's faster ones so far a candidate may take, from how many results
 # on, and how many seconds it may take in any case: code that is so large isn't fast.
@@ -325,6 +326,8 @@ class _Builds:
         start = time.perf_counter()
         try:
             module = self.builder.f_build(candidate)
+            if not isinstance(module, Module | LibraryModule):
+                raise TuneError(f"f_build must return a module, got {type(module).__name__}")
             kinds: tuple[str, ...] = ()
             if isinstance(module, Module):
                 kinds, module = tuple(module.code.sources), module.with_sources({})
@@ -390,6 +393,9 @@ class _Builds:
         worker.data += data
         while len(worker.data) >= _HEADER.size:
             index, length = _HEADER.unpack_from(worker.data)
+            if not (0 <= index < len(self.results) and _BEGUN <= length <= _MOST_BYTES):
+                self.give_up(worker)
+                return
             if length == _BEGUN:
                 worker.busy_with, worker.since = index, time.monotonic()
                 del worker.data[: _HEADER.size]
@@ -398,10 +404,27 @@ class _Builds:
                 break
             payload = bytes(worker.data[_HEADER.size : _HEADER.size + length])
             del worker.data[: _HEADER.size + length]
-            self.results[index] = self.received(index, payload)
+            try:
+                self.results[index] = self.received(index, payload)
+            except Exception:  # of whatever kind: it isn't what ``compile`` has sent
+                self.give_up(worker)
+                return
             worker.busy_with = None
         if worker.data:  # it is compiled, and its answer is on the way
             worker.since = time.monotonic()
+
+    def give_up(self, worker: _Worker) -> None:
+        """End a worker into whose pipe the candidate that it compiles has written."""
+        index = worker.busy_with
+        self.bury(worker, kill=True)
+        if index is not None:
+            text = "compiling it wrote into the pipe of the build process"
+            self.results[index] = BuilderResult(None, text, "build-crash")
+        elif self.spare > 0:
+            self.spare -= 1
+        else:
+            return
+        self.fork(worker.share)
 
     def bury(self, worker: _Worker, kill: bool = False) -> int:
         """Forget a worker; returns its exit status."""

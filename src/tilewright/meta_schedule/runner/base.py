@@ -204,6 +204,8 @@ class RunnerResult:
     of the schedules that it won the last race of its task against, ``equal`` those of them that
     weren't slower beyond noise. ``verified`` is whether its results were checked, ``inputs`` with
     which kinds of inputs (and ``"again"`` for a second call), made from ``seed``.
+
+    What a runner of one's own gives as times, but isn't positive and finite, is a failure.
     """
 
     run_secs: tuple[float, ...] | None
@@ -220,8 +222,19 @@ class RunnerResult:
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.run_secs, list):
-            object.__setattr__(self, "run_secs", tuple(map(float, self.run_secs)))
+        if self.run_secs is None:
+            return
+        seconds: tuple[float, ...] | None
+        try:
+            seconds = tuple(map(float, self.run_secs))
+        except (TypeError, ValueError, OverflowError):
+            seconds = ()
+        if not seconds or not all(0.0 < x < math.inf for x in seconds):
+            seconds = None
+            text = self.error_msg or "its times aren't positive numbers of seconds"
+            object.__setattr__(self, "error_msg", text)
+            object.__setattr__(self, "reason", self.reason or "run")
+        object.__setattr__(self, "run_secs", seconds)
 
     @property
     def error(self) -> str | None:
@@ -372,7 +385,7 @@ class Runner(TimeLimited):
         Unless a kind of runner asks for them one by one, all are built before.
         """
         for outcome in self.run(list(inputs)):
-            yield outcome.result()
+            yield self._result_of(outcome)
 
     def race(self, inputs: Sequence[RunnerInput], rounds: int) -> list[RunnerResult]:
         """Check inputs and measure them in turn, one value each per round.
@@ -381,9 +394,10 @@ class Runner(TimeLimited):
 
         Raises ``TuneError`` if results are missing.
         """
-        results = [outcome.result() for outcome in self.run(list(inputs) * rounds)]
+        results = list(map(self._result_of, self.run(list(inputs) * rounds)))
         if len(results) != rounds * len(inputs):
-            raise TuneError(f"{type(self).__name__} gave fewer results than inputs")
+            less = "fewer" if len(results) < rounds * len(inputs) else "more"
+            raise TuneError(f"{type(self).__name__} gave {less} results than inputs")
         made = []
         for number in range(len(inputs)):
             own = results[number :: len(inputs)]
@@ -391,6 +405,15 @@ class Runner(TimeLimited):
             seconds = tuple(robust_seconds(r.run_secs) for r in own if r.run_secs)
             made.append(failed or replace(own[0], run_secs=seconds))
         return made
+
+    def _result_of(self, outcome: Outcome) -> RunnerResult:
+        result = outcome.result() if isinstance(outcome, Outcome) else outcome
+        if not isinstance(result, RunnerResult):
+            raise TuneError(
+                f"{type(self).__name__} must give a RunnerResult for each input, or a future that "
+                f"has one, got {type(result).__name__}"
+            )
+        return result
 
     def close(self) -> None:
         """Release processes; the runner starts them again when used."""

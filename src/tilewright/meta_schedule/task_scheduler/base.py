@@ -334,6 +334,9 @@ class TaskScheduler:
                     session.progress.measured(task)
                     if build is not None and shares.before_ranking() < 0.0:
                         break
+                else:
+                    if measured_now:
+                        next(measured, None)  # says so if there are more results than inputs
         except NoReferenceError as error:
             failed = str(error)
         except OutOfTimeError as error:
@@ -471,6 +474,8 @@ class TaskScheduler:
 
         for result in runner.run_each(able()):
             yield from unable()
+            if not waiting:
+                raise TuneError(f"{type(runner).__name__} gave more results than inputs")
             yield waiting.popleft(), result
         yield from unable()
         if waiting:
