@@ -12,12 +12,13 @@ from attention_reference import attention, paged_attention, paged_hostile, paged
 from gpu_kernel_cases import CUDA, SMALL, applied, function, kernels_of, lowered, simulated
 
 from tests.everyday import few
-from tilewright import topi
+from tilewright import te, topi
 from tilewright.ir import IRModule, Var
 from tilewright.kernels import ApplyKernels
 from tilewright.kernels.gpu.attention.decode import DecodeThreads
 from tilewright.kernels.gpu.attention.prefill import PrefillThreads
 from tilewright.kernels.gpu.attention.prefill_mma import PrefillWarps
+from tilewright.scheduling.gpu.kernel_bounds import kernel_bounds
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
@@ -340,6 +341,26 @@ def test_tiles_fit_into_shared_memory(arch: str, depth: int) -> None:
     target = Target(arch)
     func = definition([np.zeros((1, 8, 512, depth), "float16")] * 3)
     lowered(applied(func, target), target)
+
+
+@pytest.mark.parametrize(
+    ("heads_", "queries", "warps"), [(8, 4096, 8), (8, 2048, 4), (1, 256, 4), (8, None, 4)]
+)
+def test_many_queries_are_tiles_of_eight_warps(
+    heads_: int, queries: int | None, warps: int
+) -> None:
+    """Blocks then read keys half as often, if there are enough of them; sizes may be unknown."""
+    func = definition([np.zeros((1, heads_, queries or 64, 64), "float16")] * 3)
+    if queries is None:
+        shape = (1, heads_, te.var("n"), 64)
+        inputs = [te.placeholder(shape, "float16", name) for name in "qkv"]
+        made = topi.nn.scaled_dot_product_attention(*inputs)
+        func = te.create_prim_func([*inputs, made])
+    target = Target("nvidia/nvidia-h200")
+    (bound,) = kernel_bounds(lowered(applied(func, target), target), target, {"n": 4096})
+    assert bound.threads == 32 * warps
+    if warps == 8:
+        assert bound.limiter == "issue"
 
 
 def test_each_form_replays() -> None:
