@@ -14,6 +14,7 @@ from tilewright.arith import holds_data
 from tilewright.codegen.checks import no_value
 from tilewright.codegen.llvm.emit_masked import compare_ramp, joined_masks
 from tilewright.codegen.llvm.emit_value import ValueEmitter, lane_vector
+from tilewright.codegen.llvm.extrema import extremum_of_numbers, is_number, operands_to_test
 from tilewright.codegen.llvm.guards import always_read, loads_scalars, needs_guard, reads_more
 from tilewright.codegen.llvm.math import MATH_FUNCTIONS
 from tilewright.codegen.llvm.saturate import is_clipped
@@ -95,12 +96,6 @@ def intrinsic(*names: str) -> Callable[[CallHandler], CallHandler]:
     return register
 
 
-def _is_number(*exprs: Expr) -> bool:
-    """Whether any of the expressions is a floating-point constant other than NaN."""
-    values = [expr.value if isinstance(expr, Broadcast) else expr for expr in exprs]
-    return any(isinstance(value, FloatImm) and value.value == value.value for value in values)
-
-
 def _is_rounded(node: Any) -> bool:
     """Whether nothing in a choice of values is the result of arithmetic."""
     if not is_narrow(node.dtype):
@@ -138,6 +133,7 @@ class ExprEmitter(ValueEmitter, Visitor):
         super().__init__()
         self.module = module  # of ModuleEmitter: declarations, math requests, target
         self.target: Target = module.target
+        self._single_extrema = False
         self.has_fma: bool = module.has_fma
         self.rounds_narrow = True  # 16-bit floats after each operation, see `rounded`
         self.values: dict[Any, str] = {}
@@ -399,14 +395,24 @@ class ExprEmitter(ValueEmitter, Visitor):
         return self.pure(f"xor {register_type(node.dtype)} {a}, {constant_text(1, node.dtype)}", a)
 
     def _extremum(self, node: Any) -> str:
+        predicates, single = self.target.has("avx512f"), self._single_extrema
+        if self.target.has("sse2") and not single:
+            operands = operands_to_test(node, predicates)
+            if operands:
+                return extremum_of_numbers(
+                    self, node, operands, self.extremum_of_ordered, predicates
+                )
+            # Parts of a large tree would be computed in both ways, which takes more registers.
+            self._single_extrema = operands is not None and not predicates
         a, b = self._unrounded(node.a), self._unrounded(node.b)
+        self._single_extrema = single
         dtype, name = node.dtype, type(node).__name__.lower()
         kind = register_type(dtype)
         if dtypes.kind_of(dtype) == "float":
-            if _is_number(node.b):
+            if is_number(node.b):
                 a, b = b, a
             test = "olt" if name == "min" else "ogt"
-            return self.float_extremum(test, dtype, a, b, _is_number(node.a, node.b))
+            return self.float_extremum(test, dtype, a, b, is_number(node.a, node.b))
         sign = "s" if dtypes.kind_of(dtype) == "int" else "u"
         suffix = intrinsic_suffix(dtype)
         return self.pure(f"call {kind} @llvm.{sign}{name}.{suffix}({kind} {a}, {kind} {b})", a, b)

@@ -61,13 +61,18 @@ class ValueEmitter(Writer):
         must be tested: LLVM tests the first, which is to be the one that is new to a running
         extremum, so that the test isn't waited for.
         """
-        kind, mask = register_type(dtype), self.mask_type(dtype)
+        kind = register_type(dtype)
         if one_number:
-            compared = self.guarded(f"fcmp {test} {kind} {a}, {b}", a, b)
-            return self.guarded(f"select {mask} {compared}, {kind} {a}, {kind} {b}", compared, a, b)
+            return self.extremum_of_ordered(test, dtype, a, b)
         name = "maximum" if test == "ogt" else "minimum"
         text = f"call nsz {kind} @llvm.{name}.{intrinsic_suffix(dtype)}({kind} {b}, {kind} {a})"
         return self.guarded(text, a, b)
+
+    def extremum_of_ordered(self, test: str, dtype: str, a: str, b: str) -> str:
+        """The greater or lesser of two floats; ``b`` if they are equal, or one is NaN."""
+        kind, mask = register_type(dtype), self.mask_type(dtype)
+        compared = self.guarded(f"fcmp {test} {kind} {a}, {b}", a, b)
+        return self.guarded(f"select {mask} {compared}, {kind} {a}, {kind} {b}", compared, a, b)
 
     def select(self, condition: str, condition_dtype: str, a: str, b: str, dtype: str) -> str:
         """Pick values by a scalar or per-lane condition."""
