@@ -13,7 +13,7 @@ from typing import Any
 _PACKAGES = (
     "builder cost_model database defaults farm feature feature_extractor measure_callback mutator "
     "postproc relax_integration runner schedule_rule search_strategy space_generator "
-    "task_scheduler tir_integration"
+    "task_scheduler tir_integration utils"
 ).split()
 _EXPORTS = {
     "ArgInfo": "arg_info",
@@ -82,6 +82,7 @@ _EXPORTS = {
     "tune_tasks": "tune",
     "TuneContext": "tune_context",
     "TuningSession": "tuning_session",
+    "derived_object": "utils",
 }
 
 __all__ = sorted([*_PACKAGES, *_EXPORTS])

@@ -24,7 +24,11 @@ logger = logging.getLogger("tilewright.meta_schedule")
 
 
 class CostModel:
-    """Base of cost models: define ``score`` and, to learn, ``learn``; ``name`` registers it."""
+    """Base of cost models: define ``score`` and, to learn, ``learn``; ``name`` registers it.
+
+    Or, as in TVM, ``predict`` and ``update``, which see schedules. A search rates its populations
+    by the analytic model then, and some times as many schedules as it wants by ``predict``.
+    """
 
     CostModelType: ClassVar[Any]  # a union, for annotations
 
@@ -38,6 +42,12 @@ class CostModel:
     def knows(self, task: str) -> bool:
         """Whether it has learned from candidates of a task."""
         return False
+
+    @property
+    def rates_schedules(self) -> bool:
+        """Whether it rates candidates one by one, by ``predict`` alone, as TVM's do."""
+        own = type(self)
+        return own.predict is not CostModel.predict and own.score is CostModel.score
 
     def score(self, task: str, evaluation: Evaluation) -> Any:
         """Return the scores of a population of a task (named by its hash)."""

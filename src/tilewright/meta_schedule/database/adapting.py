@@ -336,7 +336,7 @@ class _Adaptation:
         self.new.enter_postproc()
         for postproc in Postproc.create(target.kind):
             postproc.initialize(target)
-            refused = postproc.apply(self.new)
+            refused = postproc.rejection(self.new)
             if refused is not None:
                 raise ScheduleError(f"{postproc.name}: {refused.reason}")
 

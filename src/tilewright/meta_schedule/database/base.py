@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from functools import wraps
 from itertools import groupby
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -26,6 +28,8 @@ from tilewright.tir.schedule import Schedule
 
 logger = logging.getLogger("tilewright.meta_schedule.database")
 
+# Parameters of ``get_top_k`` in TVM: itself, the workload, the number.
+_WITHOUT_TARGET = 3
 # Databases of more records are only counted in notebooks.
 _MOST_SHOWN = 2000
 
@@ -36,6 +40,19 @@ class Replayed(NamedTuple):
     record: TuningRecord
     schedule: Schedule
     adapted: bool = False
+
+
+def _told_of_targets(method: Callable[..., list[TuningRecord]]) -> Callable[..., Any]:
+    """Make ``get_top_k(workload, top_k)``, as TVM's users write it, take a target as well."""
+
+    @wraps(method)
+    def get_top_k(
+        self: Database, workload: Workload, top_k: int, target: Target | None = None
+    ) -> list[TuningRecord]:
+        found = method(self, workload, top_k if target is None else 2**31)
+        return [record for record in found if suits(record, target)][:top_k]
+
+    return get_top_k
 
 
 class Database:
@@ -54,6 +71,12 @@ class Database:
     name = ""
 
     _local: ClassVar[threading.local] = threading.local()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        own = cls.__dict__.get("get_top_k")
+        if own is not None and len(inspect.signature(own).parameters) == _WITHOUT_TARGET:
+            cls.get_top_k = _told_of_targets(own)  # type: ignore[method-assign]
 
     def __init__(self, module_equality: str = "structural") -> None:
         self.module_equality = module_equality

@@ -144,6 +144,10 @@ def _predicted(scheduler: Tuning, task: TaskRecord, candidate: MeasureCandidate)
     """Return the cost model's score; ``None`` without a model or features."""
     if scheduler.cost_model is None:
         return None
+    if scheduler.cost_model.rates_schedules:
+        if candidate.by_rule or candidate.sch.choices.answers:
+            return None  # a rule has made it: it is of no space that the model knows
+        return float(scheduler.cost_model.predict(task.context, [candidate])[0])
     try:
         evaluation = candidate_evaluation(task.context, candidate)
     except TilewrightError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -37,6 +37,9 @@ class Mutator:
 
     def initialize(self, target: Target) -> None:
         """Learn what the task is tuned for."""
+
+    def _initialize_with_tune_context(self, context: Any) -> None:
+        """Learn of which task (a ``TuneContext``) the schedules are; after ``initialize``."""
 
     def mutate(
         self, column: Column, chosen: NDArray[np.int64], rng: np.random.Generator

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import IRModule
 from tilewright.meta_schedule import defaults
@@ -36,9 +36,31 @@ class Postproc:
     def learn_reference(self, mod: IRModule) -> None:
         """Learn the rules' schedule of the task, if there is one."""
 
-    def apply(self, sch: Schedule) -> Rejected | None:
-        """Rewrite the schedule in place, or say why it is rejected."""
+    def _initialize_with_tune_context(self, context: Any) -> None:
+        """Learn of which task (a ``TuneContext``) the schedules are; after ``initialize``."""
+
+    def apply(self, sch: Schedule) -> Rejected | bool | None:
+        """Rewrite the schedule in place, or say why it is rejected.
+
+        As in TVM, ``True`` accepts it and ``False`` rejects it.
+        """
         raise NotImplementedError(f"{type(self).__name__} must define apply")
+
+    def rejection(self, sch: Schedule) -> Rejected | None:
+        """Apply it; return the rejection, if that is what comes of it.
+
+        Raises ``TuneError`` if ``apply`` returns something else than it may.
+        """
+        made = self.apply(sch)
+        if made is None or made is True:
+            return None
+        if made is False:
+            return Rejected("it returned False")
+        if not isinstance(made, Rejected):
+            raise TuneError(
+                f"{type(self).__name__}.apply returns True, False, None or Rejected, got {made!r}"
+            )
+        return made
 
     def clone(self) -> Self:
         """Return a copy that shares nothing that it changes."""

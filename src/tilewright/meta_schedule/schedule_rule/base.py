@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tilewright.meta_schedule import defaults
 from tilewright.support.errors import TuneError
@@ -35,6 +35,9 @@ class ScheduleRule:
 
     def initialize(self, target: Target) -> None:
         """Learn the target; called once before the first ``apply``."""
+
+    def _initialize_with_tune_context(self, context: Any) -> None:
+        """Learn of which task (a ``TuneContext``) the schedules are; after ``initialize``."""
 
     def apply(self, sch: Schedule, block: BlockRV) -> list[Schedule] | NotApplicable:
         """Return the schedules to continue with."""

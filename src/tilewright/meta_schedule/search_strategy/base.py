@@ -242,7 +242,7 @@ class SearchStrategy:
         sch.enter_postproc()
         for postproc in self.context.space_generator.postprocs:
             try:
-                refused = postproc.apply(sch)
+                refused = postproc.rejection(sch)
             except TilewrightError as error:
                 self._reject(postproc.name, error.message)
                 return postproc
@@ -250,6 +250,11 @@ class SearchStrategy:
                 self._reject(postproc.name, refused.reason)
                 return postproc
         return None
+
+    def _take_back(self, candidate: MeasureCandidate) -> None:
+        """Forget that a candidate was made: it may be made again."""
+        self.times.pop(self._issued.pop(candidate), None)
+        self._programs.discard(structural_hash(candidate.sch.mod))
 
     def _reject(self, reason: str, message: str) -> None:
         self.context.rejected[reason] += 1

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.meta_schedule.cost_model.simple import analytic_score
 from tilewright.meta_schedule.feature import Evaluation
 from tilewright.meta_schedule.measure_candidate import MeasureCandidate
 from tilewright.meta_schedule.mutator import Mutator
@@ -23,6 +24,7 @@ from tilewright.meta_schedule.search_strategy.base import (
     candidate_of,
 )
 from tilewright.meta_schedule.search_strategy.design import Variant, first_of_equals
+from tilewright.support.errors import TuneError
 
 Rows = Any
 
@@ -31,6 +33,8 @@ _NEAR = 0.5
 best, are expected to be at least 0.7 times as fast."""
 _FEW_OPTIONS = 8
 """Decisions with no more options have all of them tried, by score, of the best candidates."""
+_RATED = 4
+"""A model that rates schedules one by one rates so many times those that are measured."""
 _TRIES = 4
 """Candidates of one variant that may be refused before others get their chance."""
 
@@ -118,7 +122,24 @@ class EvolutionarySearch(SearchStrategy):
         for _ in range(self.genetic_num_iters):
             groups = self._generation(groups, size)
         groups = {number: self._settled(number, group) for number, group in groups.items()}
-        yield from self._select(groups, initial, count)
+        if self.cost_model is not None and self.cost_model.rates_schedules:
+            yield from self._rated(list(self._select(groups, initial, _RATED * count)), count)
+        else:
+            yield from self._select(groups, initial, count)
+
+    def _rated(self, made: list[MeasureCandidate], count: int) -> Iterator[MeasureCandidate]:
+        """Yield those of some schedules that a cost model rates best, and forget the others."""
+        assert self.cost_model is not None
+        scores = np.asarray(self.cost_model.predict(self.context, made), dtype=np.float64)
+        if scores.shape != (len(made),):
+            raise TuneError(
+                f"{type(self.cost_model).__name__}.predict returns a score for each candidate: "
+                f"{len(made)} numbers, got shape {scores.shape}"
+            )
+        order = np.argsort(-scores, kind="stable")
+        for place in order[count:]:
+            self._take_back(made[place])
+        yield from (made[place] for place in order[:count])
 
     def post_tuning(self) -> None:
         """Release the task."""
@@ -133,6 +154,8 @@ class EvolutionarySearch(SearchStrategy):
         task = self.context.hash
         if self.cost_model is None:
             scores = self.rng.random(len(rows))
+        elif self.cost_model.rates_schedules:
+            scores = analytic_score(evaluation)
         else:
             scores = np.asarray(self.cost_model.score(task, evaluation), dtype=np.float64)
         group = Group(rows, evaluation, scores)

@@ -89,6 +89,9 @@ class SpaceGenerator:
 
     def _initialize_with_tune_context(self, context: Any) -> None:
         """Learn of which task (a ``TuneContext``) the space is; after ``initialize``."""
+        parts: list[Any] = [*self.sch_rules, *self.postprocs, *self.mutator_probs]
+        for part in parts:
+            part._initialize_with_tune_context(context)
 
     def generate_design_space(self, mod: IRModule) -> list[Schedule]:
         """Return the sketches of a module: schedules whose sampling decisions may be changed."""

@@ -13,6 +13,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from tilewright.ir import Call, pre_order, structural_hash
 from tilewright.meta_schedule.arg_info import ArgInfo, TensorInfo, arg_infos, size_names
@@ -89,7 +90,7 @@ def entrants(
         key = structural_hash(normalized(candidate.sch.mod))
         if key in found:
             return
-        if build is None:
+        if build is None or _is_gone(build):
             (build,) = builder.build([BuilderInput(candidate.sch.mod, context.target)])
         if build.module is not None:
             found[key] = Entrant(candidate, build, by_rule)
@@ -104,6 +105,11 @@ def entrants(
     if known is not None:
         add(MeasureCandidate(known, context.args_info, origin="record"), None, False)
     return list(found.values())
+
+
+def _is_gone(build: BuilderResult) -> bool:
+    """Whether what a builder left was removed when it had been measured."""
+    return build.artifact_path is not None and not Path(build.artifact_path).exists()
 
 
 def _known(context: TuneContext, database: Database) -> Schedule | None:
