@@ -29,11 +29,17 @@ _LIBRARIES = (
     " FuseOpsByPattern and RunCodegen call a code generator of your own"
 )
 
+_LINKING = (
+    'export_library("lib.so") and export_library("lib.tar") link by themselves, for other machines '
+    "too; fcompile= takes a function of yours"
+)
+
 # Names that packages have in TVM. They are the same modules, below these names, too.
 _install(
     {
         "tilewright.instrument": "tilewright.ir.instrument",
-        "tilewright.contrib.utils": "tilewright.support.utils",
+        # A folder of which only ``utils`` has anything here.
+        "tilewright.contrib": "tilewright.support",
         "tilewright.nd": "tilewright.runtime.ndarray",
         "tilewright.relax.frontend.torch.exported_program_translator": (
             "tilewright.relax.frontend.torch.importer"
@@ -58,6 +64,8 @@ _install(
         "tilewright.transform": "tilewright.ir.transform",
     },
     {
+        "tilewright.contrib.cc": _LINKING,
+        "tilewright.contrib.tar": _LINKING,
         "tilewright.relax.backend.contrib": _LIBRARIES,
         "tilewright.relax.backend.cuda": _LIBRARIES,
         "tilewright.relax.frontend.tflite": "convert the model to ONNX, and use frontend.onnx",

@@ -110,8 +110,10 @@ def test_a_code_generator_of_ones_own_gets_what_patterns_match() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["rpc", "relax.frontend.tflite", "relax.backend.cuda", "relax.backend.contrib"]
-)
+    "module",
+    ["rpc", "relax.frontend.tflite", "relax.backend.cuda", "relax.backend.contrib", "contrib.cc",
+     "contrib.tar"],
+)  # fmt: skip
 def test_what_is_not_here_says_what_is(module: str) -> None:
     with pytest.raises(ImportError, match=f"there is no tilewright.{module}: .{{20}}"):
         __import__(f"tilewright.{module}")
@@ -246,3 +248,14 @@ def test_attributes_of_newer_names_are_those_of_older_ones() -> None:
         attrs["tirx.other"]
     with tvm.target.Target("llvm"):
         assert dl.ApplyDefaultSchedule(dl.cpu.GEMV())(Module)["main"] is Module["main"]
+
+
+def test_modules_and_functions_are_printed_as_script(capsys: pytest.CaptureFixture[str]) -> None:
+    mod, _ = exported()
+    graph = mod["forward"]
+    kernels = relax.transform.LegalizeOps()(mod)
+    kernel = kernels["relu"]
+    for item in (mod, graph, kernels, kernel):
+        print(item)
+        assert capsys.readouterr().out == item.script() + "\n"
+        assert f"{item}" == item.script() and "\n" not in repr(item)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import numpy as np
@@ -196,3 +197,22 @@ def test_elements_of_tensors_are_written_in_place() -> None:
     made[0, 1:] = 9.0
     assert made.numpy().tolist() == [[0, 9, 9], [3, 4, 5]]
     assert isinstance(made, tvm.nd.NDArray)
+
+
+def test_tensors_are_on_devices_that_compare() -> None:
+    a = tvm.runtime.tensor(np.arange(6, dtype="int32").reshape(2, 3))
+    assert a.device == tvm.cpu(0) == a.device
+    assert {a.device: 1}[tvm.cpu()] == 1
+    assert (a.device.type, a.device.index, a.device.dlpack_device_type()) == ("cpu", 0, 1)
+    assert a.device != tvm.cuda(0) and str(a.device) == "cpu:0"
+    b = tvm.runtime.empty(a.shape, a.dtype, a.device)
+    assert a.copyto(b) is b
+    np.testing.assert_array_equal(a.copyto(a.device).numpy(), a.numpy())
+
+
+def test_folders_of_tools() -> None:
+    own = importlib.import_module("tilewright.support.utils")
+    assert importlib.import_module("tilewright.contrib.utils") is own
+    assert importlib.import_module("tilewright.contrib").utils is own
+    with pytest.raises(ImportError, match="contrib"):
+        importlib.import_module("tilewright.contrib.cublas")

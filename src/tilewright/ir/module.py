@@ -30,6 +30,10 @@ class Shown(Node):
         """Return the script text (see ``tilewright.script``), which parses back to an equal one."""
         return _printer(self, **options)
 
+    def __str__(self) -> str:
+        """Return the script text, as ``print`` shows it; ``repr`` is short."""
+        return repr(self) if _printer is _not_set_up else self.script()
+
     def show(self, **options: object) -> None:
         """Print the text, highlighted."""
         _shower(self, **options)

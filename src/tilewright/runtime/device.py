@@ -41,6 +41,15 @@ class Device:
         """DLPack's number for the kind."""
         return DEVICE_TYPES[self.kind]
 
+    @property
+    def type(self) -> str:
+        """The kind, as TVM calls it."""
+        return self.kind
+
+    def dlpack_device_type(self) -> int:
+        """DLPack's number for the kind, as TVM calls it."""
+        return self.type_code
+
     def __str__(self) -> str:
         return f"{self.kind}:{self.index}"
 

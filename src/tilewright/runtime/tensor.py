@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewright.runtime.device import Device, cpu
+from tilewright.runtime.device import DEVICE_TYPES, Device, cpu, device
 from tilewright.runtime.device import device as parse_device
 from tilewright.runtime.dlpack import (
     DLTensor,
@@ -59,6 +59,15 @@ class Tensor(tvm_ffi.Tensor):  # type: ignore[misc]  # the base is a Cython clas
     """An n-dimensional array on a device; made by :func:`empty`, :func:`tensor`, …"""
 
     __slots__ = ()
+
+    @property
+    def device(self) -> Any:
+        """The device that holds it: ``tensor.device == cpu()``.
+
+        Of kinds that no program here runs on it is tvm-ffi's.
+        """
+        kind, number = self.__dlpack_device__()
+        return device(kind, number) if kind in DEVICE_TYPES.values() else super().device
 
     def numpy(self) -> NDArray[Any]:
         """Return a numpy array over the same memory; of a tensor on a GPU, a copy.
