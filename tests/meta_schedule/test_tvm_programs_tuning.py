@@ -335,31 +335,6 @@ def test_parts_by_name(tmp_path: Path, model: str) -> None:
     )
 
 
-def test_a_context_is_driven_by_hand() -> None:
-    context = ms.TuneContext(
-        mod=Product,
-        target=TARGET,
-        space_generator=ms.space_generator.PostOrderApply(),
-        search_strategy=ms.search_strategy.ReplayTrace(),
-        task_name="product",
-        num_threads=1,
-    )
-    context.pre_tuning(
-        max_trials=4,
-        num_trials_per_iter=2,
-        design_spaces=context.generate_design_space(),
-        database=ms.database.MemoryDatabase(),
-        cost_model=ms.cost_model.RandomModel(),
-    )
-    count = 0
-    while (candidates := context.generate_measure_candidates()) is not None:
-        count += len(candidates)
-        results = [ms.runner.RunnerResult([0.1], None) for _ in candidates]
-        context.notify_runner_results(candidates, results)
-    context.post_tuning()
-    assert count == 4
-
-
 class Layers(nn.Module):
     def __init__(self) -> None:
         super().__init__()
