@@ -7,7 +7,7 @@ with calls that don't count (``race.py``). What each computes is compared with a
 A rate is given of what limits the workload, arithmetic or memory: operations per second, or the
 fewest bytes that must move per second. Its peak is what a bare loop of these reaches, which takes
 turns with the others (``floor.py``). Ratios are the peer's time over our best; the best peer is the
-one with the shortest median.
+one with the shortest median. Who is wrong has no ratio: it may have done less.
 """
 
 from __future__ import annotations
@@ -92,9 +92,10 @@ def measure(
         )
     compiled = [results[way] for way in _COMPILED if way in results]
     peers = {name: item for name, item in results.items() if name in PEERS}
-    ours = min(compiled, key=lambda item: item.seconds or float("inf"))
-    timed = {name: item.seconds for name, item in peers.items() if item.seconds is not None}
-    best = min(timed, key=lambda name: timed[name]) if timed else None
+    ours = min(compiled, key=lambda item: (item.is_wrong, item.seconds or float("inf")))
+    ratios = {name: ratio(ours, item) for name, item in peers.items()}
+    known = {name: value for name, value in ratios.items() if value is not None}
+    best = min(known, key=lambda name: known[name]) if known else None
     return {
         "name": workload.name,
         "family": workload.family,
@@ -103,9 +104,9 @@ def measure(
         "written_bytes": workload.written_bytes(expected.shape),
         "times": {way: result.as_dict() for way, result in results.items()},
         "best": ours.seconds,
-        "ratios": {name: ratio(ours, item) for name, item in peers.items()},
+        "ratios": ratios,
         "best_peer": best,
-        "best_ratio": None if best is None else ratio(ours, peers[best]),
+        "best_ratio": None if best is None else known[best],
         "rule_of_tuned": (ratio(results["rule"], results["tuned"]) if "tuned" in results else None),
         "tuning_seconds": tuning_seconds if options.trials else None,
         "unavailable": compiled[0].unavailable,

@@ -108,6 +108,12 @@ class Measured:
         return self.error is None and self.unavailable is None
 
     @property
+    def is_wrong(self) -> bool:
+        """Whether what the subject computes isn't what the others compute."""
+        difference = self.info.get("difference", 0.0)
+        return self.runs and not difference <= self.info.get("limit", 1e-4)
+
+    @property
     def seconds(self) -> float | None:
         """Median over the undisturbed rounds, or over all if there are none."""
         if not (self.rounds and self.runs):
@@ -190,8 +196,8 @@ def _wait_until_idle(subjects: Collection[Subject]) -> None:
 
 
 def ratio(ours: Measured, peer: Measured) -> float | None:
-    """Return the peer's time over ours."""
-    if ours.seconds is None or peer.seconds is None:
+    """Return the peer's time over ours; none if a result is wrong, which may be no work at all."""
+    if ours.seconds is None or peer.seconds is None or ours.is_wrong or peer.is_wrong:
         return None
     return peer.seconds / ours.seconds
 
@@ -202,7 +208,7 @@ def complaints(results: Mapping[str, Measured]) -> Sequence[str]:
     found += [
         f"{name}: wrong, relative difference {item.info['difference']:.1e}"
         for name, item in results.items()
-        if item.runs and item.info.get("difference", 0.0) > item.info.get("limit", 1e-4)
+        if item.is_wrong
     ]
     late = [name for name, item in results.items() if item.disturbed]
     found += [f"measured on disturbed cores: {', '.join(late)}"] if late else []
