@@ -171,17 +171,29 @@ def test_candidates_that_fail_leave_the_others_alone() -> None:
         check(results[number].module, number)
 
 
+def _open_files() -> dict[int, str]:
+    """What each number is open for; numbers come again, files don't."""
+    found = {}
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # that of the folder itself
+            found[int(name)] = os.readlink(f"/proc/self/fd/{name}")
+    return found
+
+
 @pytest.mark.parametrize(
-    "garbage", [b"\xff" * 64, b"\0" * 12, b"\1\0\0\0\5" + b"\0" * 7 + b"hello"]
+    "garbage",
+    [b"\xff" * 64, b"\0" * 12, b"\1\0\0\0\5" + b"\0" * 7 + b"hello"],
+    ids=["ones", "zeros", "a message"],
 )
 def test_what_writes_into_every_file_costs_itself_only(garbage: bytes) -> None:
     """As the messages of its process look like, too: an index, a length, and no result."""
-    known = set(os.listdir("/proc/self/fd"))
+    known = set(_open_files().values())
 
     def build(candidate: BuilderInput) -> Module:
-        for name in set(os.listdir("/proc/self/fd")) - known if number_of(candidate) == 1 else ():
-            with contextlib.suppress(OSError):
-                os.write(int(name), garbage)
+        for number, file in _open_files().items() if number_of(candidate) == 1 else ():
+            if file not in known:
+                with contextlib.suppress(OSError):
+                    os.write(number, garbage)
         return driver.compile(candidate.mod, candidate.target)
 
     results = LocalBuilder(2, timeout_sec=20.0, f_build=build).build(inputs(6))
@@ -190,6 +202,23 @@ def test_what_writes_into_every_file_costs_itself_only(garbage: bytes) -> None:
             assert result.reason == "build-crash" and "wrote into the pipe" in str(result.error)
         else:
             check(result.module, number)
+
+
+def test_what_is_taken_by_a_process_that_is_ended_is_built_by_another() -> None:
+    """The garbage shows only when the process has answered, and so goes on with the next one."""
+    known = set(_open_files().values())
+
+    def build(candidate: BuilderInput) -> Module:
+        for number, file in _open_files().items() if number_of(candidate) == 1 else ():
+            if file not in known:
+                with contextlib.suppress(OSError):
+                    os.write(number, b"\1")
+        return driver.compile(candidate.mod, candidate.target)
+
+    results = LocalBuilder(1, timeout_sec=20.0, f_build=build).build(inputs(4))
+    assert results[1].reason == "build-crash"
+    for number in (0, 2, 3):
+        check(results[number].module, number)
 
 
 @pytest.mark.parametrize("made", [None, "text", lambda: 0])

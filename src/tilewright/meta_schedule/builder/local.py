@@ -212,6 +212,8 @@ class _Builds:
         self.results: list[BuilderResult | None] = []
         self.workers: dict[int, _Worker] = {}
         self.shares: list[_Share] = []
+        self.begun = 0  # inputs that are in a share
+        self.begun_again: set[int] = set()
         # Processes that may end without a candidate to blame before we give up on new ones.
         self.spare = builder.max_workers
 
@@ -232,31 +234,43 @@ class _Builds:
     def wait(self, number: int, count: int) -> BuilderResult | None:
         """Return a result when it is there; ``None`` if nobody is left who could give it."""
         self.advance(count, 1)  # whoever has waited for room in a pipe goes on
-        while self.results[number] is None and self._may_come(number):
+        while self.results[number] is None and (self._may_come(number) or self._again(number)):
             self.builder.check_time()
             self.poll(math.ceil(min(_WAIT, 1e3 * self.builder.seconds_left)))
             self.advance(count, 1)
         return self.results[number]
 
     def _may_come(self, number: int) -> bool:
-        if not self.shares or number >= self.shares[-1].numbers.stop:
+        if number >= self.begun:
             return True
         return any(number in worker.share.numbers for worker in self.workers.values())
+
+    def _again(self, number: int) -> bool:
+        """Fork for an input, once, that a process had taken when it was ended for another one."""
+        if number in self.begun_again:
+            return False
+        self.begun_again.add(number)
+        self.fork(self._share(range(number, number + 1)))
+        return True
+
+    def _share(self, numbers: range) -> _Share:
+        share = _Share(numbers, *os.pipe())
+        os.set_blocking(share.jobs_write, False)
+        self.shares.append(share)
+        self.feed(share)
+        return share
 
     def advance(self, most: int, fewest: int) -> None:
         """Read answers; fork for ``fewest`` new inputs, up to ``most`` processes in all."""
         for share in self.shares:
             self.feed(share)
         self.poll(0)
-        begun = self.shares[-1].numbers.stop if self.shares else 0
-        new = len(self.inputs) - begun
+        new = len(self.inputs) - self.begun
         if new >= fewest and len(self.workers) < most:
-            for target in {candidate.target for candidate in self.inputs[begun:]}:
+            for target in {candidate.target for candidate in self.inputs[self.begun :]}:
                 _warm_up(target)
-            share = _Share(range(begun, len(self.inputs)), *os.pipe())
-            os.set_blocking(share.jobs_write, False)
-            self.shares.append(share)
-            self.feed(share)
+            share = self._share(range(self.begun, len(self.inputs)))
+            self.begun = len(self.inputs)
             for _ in range(min(most - len(self.workers), -(-new // fewest))):
                 self.fork(share)
         for share in self.shares if fewest == 1 else ():
