@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from tests.arith.helpers import evaluate, rng
 from tilewright import compile, te
-from tilewright.arith import Analyzer, simplify
+from tilewright.arith import Analyzer, ModularSet, simplify
 from tilewright.ir import (
+    NE,
     Expr,
     FloorDiv,
     FloorMod,
@@ -49,6 +50,9 @@ ONLY_OF_NUMBERS = [
     (floordiv(x, y) * y + floormod(x, y), x),
     (x - floormod(x, y), y * floordiv(x, y)),
     (floordiv(x * x + x * y, x + y), x),
+    (floormod(floormod(x, y * 4) + z, 4), floormod(x + z, 4)),
+    (floordiv(floormod(x, y * 4), 4) + y * floordiv(x, y * 4), floordiv(x, 4)),
+    (floormod(floormod(x, y * z) + 1, z), floormod(x + 1, z)),
 ]
 OF_ANY = [
     (floormod(x, x), const(0)),
@@ -97,6 +101,27 @@ def test_what_holds_of_any_divisor(expr: Expr, short: Expr) -> None:
     assert size(simplify(expr)) <= size(short)
 
 
+def test_remainders_by_what_may_be_zero_have_no_residue() -> None:
+    expr = floormod(x * 4 + 1, y * 4)
+    known = Analyzer()
+    assert known.modular_set(expr) == ModularSet(1, 0)
+    assert not known.can_prove(NE(expr, 0))
+    known.bind_positive(y)
+    assert known.modular_set(expr) == ModularSet(4, 1)
+    assert known.can_prove(NE(expr, 0))
+
+
+def test_negative_divisors_leave_no_positive_rest() -> None:
+    """``(x % 4 * 2 + 1) % (n * 2)`` is ``x % 4 % n * 2 + 1`` for a positive n only."""
+    known = Analyzer()
+    known.limit(n, maximum=-1)
+    for divide in (floordiv, floormod):
+        expr = divide(floormod(x, 4) * 2 + 1, n * 2)
+        for here, size in itertools.product(range(4), range(-4, 0)):
+            env = {x: here, n: size}
+            assert evaluate(known.simplify(expr), env) == evaluate(expr, env), env
+
+
 def size(expr: Expr) -> int:
     return sum(1 for _ in pre_order(expr))
 
@@ -114,6 +139,9 @@ def drawn(pick: random.Random, depth: int) -> Expr:
         *(lambda f=f: f(a * n + b, n) for f in DIVISIONS),
         lambda: floordiv(a, n) * n + floormod(a, n),
         lambda: truncdiv(a, y) * y + truncmod(a, y),
+        lambda: floormod(floormod(a, n * 4) + b, 4),
+        lambda: floordiv(floormod(a, y * 3), 3) + y * floordiv(a, y * 3),
+        lambda: floormod(a * 2 + 1, n * 2),
     ])()  # fmt: skip
     return made
 
@@ -121,18 +149,23 @@ def drawn(pick: random.Random, depth: int) -> Expr:
 @given(st.integers(0, 10**9))
 def test_random_expressions_with_divisors_that_may_be_zero(seed: int) -> None:
     expr = drawn(random.Random(seed), 3)
-    known, sized = Analyzer(), Analyzer()
+    known, sized, below = Analyzer(), Analyzer(), Analyzer()
+    below.limit(n, maximum=-1)
     sized.bind(x, rng(n))
     sized.limit(y, 0, 3)
-    made, within = known.simplify(expr), sized.simplify(expr)
-    bound = known.const_int_bound(expr)
+    made, within, negative = (item.simplify(expr) for item in (known, sized, below))
+    bound, residue = known.const_int_bound(expr), known.modular_set(expr)
     for here, there, size in itertools.product((-4, -1, 0, 1, 2, 5), (-3, 0, 1, 3), (-2, 0, 1, 4)):
         env = {x: here, y: there, n: size}
         value = evaluate(expr, env)
         assert evaluate(made, env) == value, (made, env)
         assert bound.min <= value <= bound.max
+        distance = value - residue.base
+        assert distance % residue.coeff == 0 if residue.coeff else distance == 0
         if 0 <= here < size and there >= 0:
             assert evaluate(within, env) == value, (within, env)
+        if size < 0:
+            assert evaluate(negative, env) == value, (negative, env)
 
 
 @pytest.mark.parametrize("dtype", ["int64", "int32", "int8", "uint8", "uint32"])

@@ -6,6 +6,7 @@ is the constant ``base`` and ``(1, 0)`` says nothing.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import gcd
 from typing import Any
@@ -67,8 +68,9 @@ def residue_intersect(a: Residue, b: Residue) -> Residue:
 class ModularAnalyzer:
     """Computes modular sets in a context."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, may_vanish: Callable[[Poly], bool]) -> None:
         self.context = context
+        self.may_vanish = may_vanish  # of divisors
 
     def poly(self, a: Poly) -> Residue:
         """Residue of a polynomial."""
@@ -110,8 +112,9 @@ class ModularAnalyzer:
                     return make(a[0] // b[1], a[1] // b[1])
                 return ANY
             if kind == MOD:
-                # a - b * (a // b) keeps every common divisor of a and b.
-                return residue_add(a, (gcd(b[0], b[1]), 0))
+                # a - b * (a // b) keeps every common divisor of a and b; by zero it is zero.
+                rest = residue_add(a, (gcd(b[0], b[1]), 0))
+                return residue_union(rest, (0, 0)) if self.may_vanish(operands[1]) else rest
             return residue_union(a, b)
         expr = table.exprs[number]
         assert expr is not None

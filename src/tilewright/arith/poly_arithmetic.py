@@ -44,8 +44,8 @@ class PolyArithmetic:
     def __init__(self, context: Context) -> None:
         self.context = context
         self.bounds = BoundAnalyzer(context)
-        self.modular = ModularAnalyzer(context)
         self.prover = Prover(context, self.bounds)
+        self.modular = ModularAnalyzer(context, self.may_vanish)
 
     # ---- data -------------------------------------------------------------------------------
 
@@ -370,6 +370,8 @@ class PolyArithmetic:
             rest_mono = mono_divide(mono, group)
             assert rest_mono is not None
             divisor: Poly = {rest_mono: by // factor}
+            if not self.positive(divisor):
+                continue  # low may be above zero, where remainders are not
             quotient = self.floordiv(high, divisor, dtype)
             modulus = self.floormod(high, divisor, dtype)
             return quotient, poly_add(poly_mul({group: factor}, modulus), low)
@@ -470,7 +472,10 @@ class PolyArithmetic:
                     assert operands is not None
                     rest = mono_divide(mono, (number,))
                     assert rest is not None
-                    if poly_exact(poly_mul({rest: value}, operands[1]), b) is not None:
+                    over = poly_exact(poly_mul({rest: value}, operands[1]), b)
+                    if over is not None and not (
+                        self.may_vanish(over) and self.may_vanish(operands[1])  # 0 % b is no x % b
+                    ):
                         made = poly_sub(a, {mono: value})
                         made = poly_add(made, poly_mul({rest: value}, operands[0]))
                         return self.floormod(made, b, dtype)

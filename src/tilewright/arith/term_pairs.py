@@ -230,8 +230,8 @@ def quotient(
             continue
         m, e = operands_of(canonical, inner[0])
         ratio = poly_exact(poly_scale(e, k), divisor)
-        if ratio is None:
-            continue
+        if ratio is None or (canonical.may_vanish(ratio) and canonical.may_vanish(e)):
+            continue  # where e is zero, m % e is
         dtype, factor = table.dtypes[number], _factor(mono, value, number)
         lower = poly_mul(poly_mul(factor, ratio), canonical.floordiv(m, e, dtype))
         if not lower.keys() <= {()} and _holds(a, lower):
