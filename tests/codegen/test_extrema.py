@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.everyday import few
 from tilewright import dlight, driver, te, topi
 from tilewright.codegen.llvm import emit_expr
 from tilewright.ir import IRModule, as_int, if_then_else, maximum, minimum
@@ -94,7 +95,7 @@ def tree(kind: str, x: Any, at: Callable[[int], Any]) -> Any:
 @pytest.mark.parametrize("mcpu", ["native", "x86-64-v3", "x86-64"])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
 @pytest.mark.parametrize("kind", ["box", "balanced", "odd", "chain", "network"])
-@pytest.mark.parametrize("lanes", [1, 7, 64])
+@few("lanes", [1, 7, 64], 7)
 def test_nan_at_any_place_of_a_tree(mcpu: str, dtype: str, kind: str, lanes: int) -> None:
     """Not a bit differs from what single minima and maxima give, but for which NaN it is."""
     rng = np.random.default_rng(lanes)

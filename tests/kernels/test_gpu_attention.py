@@ -320,7 +320,7 @@ def test_keys_in_pages(
     check_pages(arrays, symbolic, 3e-6, window)
 
 
-@pytest.mark.parametrize(("symbolic", "queries"), [(False, 2), (True, 1)])
+@few(("symbolic", "queries"), [(False, 2), (True, 1)], (False, 2))
 def test_pages_that_are_not_there(symbolic: bool, queries: int) -> None:
     arrays = paged_hostile(RNG, 8, 8)
     check_pages([arrays[0][:, -queries:].copy(), *arrays[1:]], symbolic, 3e-6, None)

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from started import processes
 
+from tests.everyday import few
 from tilewright import driver, te
 from tilewright.ir import IRModule
 from tilewright.meta_schedule.builder import (
@@ -436,7 +437,7 @@ def test_one_core_makes_all_inputs_first(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize("cores", [1, 2, 3, 16])
-@pytest.mark.parametrize("count", [0, 1, 4, 5, 23])
+@few("count", [0, 1, 4, 5, 23], 0, 5)
 def test_results_do_not_depend_on_when_inputs_come(
     monkeypatch: pytest.MonkeyPatch, cores: int, count: int
 ) -> None:

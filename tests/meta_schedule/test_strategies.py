@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.everyday import few
 from tests.meta_schedule.conftest import matmul, softmax
 from tilewright.ir import structural_hash
 from tilewright.meta_schedule import TuneContext
@@ -124,7 +125,7 @@ def test_a_function_is_run_anew_for_each_candidate(target: Target, same_result: 
 
 @pytest.mark.parametrize("strategy", ["evolutionary", "replay-trace", "coordinate-descent"])
 @pytest.mark.parametrize("rules", [False, True])
-@pytest.mark.parametrize("count", [1, 4, 12])
+@few("count", [1, 4, 12], 4)
 def test_candidates_that_come_one_by_one_are_the_same(
     target: Target, strategy: str, rules: bool, count: int
 ) -> None:

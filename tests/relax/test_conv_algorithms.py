@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.everyday import few
 from tests.relax.helpers import graph, graph_of, random, symbol, tensor, values
 from tilewright import relax
 from tilewright.ir import IRModule, PassContext, structural_hash
@@ -342,7 +343,7 @@ def test_a_model_is_tuned_and_compiled(tmp_path: Path):
     np.testing.assert_allclose(built(X).numpy(), expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(("share", "by_times"), [(0.5, True), (1.0, False), (1.5, False)])
+@few(("share", "by_times"), [(0.5, True), (1.0, False), (1.5, False)], (0.5, True), (1.0, False))
 def test_what_is_searched_for_is_the_graph_that_is_faster_as_a_whole(
     share: float, by_times: bool, monkeypatch: pytest.MonkeyPatch
 ):

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.everyday import few
 from tests.relax.helpers import graph, graph_of, random, symbol, tensor, values
 from tilewright import relax
 from tilewright.ir import IRModule, PassContext
@@ -118,7 +119,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("depth", [256, 768, 4096])
+@few("depth", [256, 768, 4096], 768)
 def test_each_result_stays_within_the_stated_error_of_its_row_and_column(
     kind: str, depth: int
 ) -> None:

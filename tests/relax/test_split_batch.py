@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.everyday import few
 from tests.relax.helpers import agree, graph, graph_of, random, symbol, tensor, values
 from tilewright import relax
 from tilewright.ir import IRModule
@@ -50,7 +51,7 @@ def test_large_images_pass_one_by_one() -> None:
     assert values(split(graph_of(body, random(2, 1, 16, 16)))) == [*image, *image, "concat", "sum"]
 
 
-@pytest.mark.parametrize("batch, made", [(2, 2), (3, 3), (16, 16), (32, 16), (34, 2), (17, 0)])
+@few("batch, made", [(2, 2), (3, 3), (16, 16), (32, 16), (34, 2), (17, 0)], (3, 3), (17, 0))
 def test_a_batch_has_at_most_16_parts_of_one_size(batch: int, made: int) -> None:
     def body(x):
         y = op.nn.max_pool2d(op.nn.relu(conv(x, 8, 1)), (4, 4), (4, 4))

@@ -53,7 +53,7 @@ CASES: dict[str, tuple[tuple[int, int], int, int, int, tuple[bool, bool], str]] 
 }
 
 
-@few("name", CASES, "a block has nothing to do", "turned")
+@few("name", CASES, "turned")
 def test_products(name: str) -> None:
     cluster, m, n, k, turned, dtype = CASES[name]
     total = "int32" if dtype == "int8" else "float32"
@@ -156,7 +156,7 @@ BROKEN = {
 }  # fmt: skip
 
 
-@few("name", BROKEN, "no barrier of the cluster at the end", "a mask without the other block")
+@few("name", BROKEN, "a mask without the other block")
 def test_broken_pipelines_are_reported(name: str) -> None:
     m, n, k, turned, dtype = 128, 64, 512, (False, True), "float16"
     text = _lines_joined(in_clusters(product(m, n, k), (2, 1)).script())

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from gpu_rules import CUDA, agree, compiled, function, kernels, lowered, scheduled, tensor
 
+from tests.everyday import few
 from tilewright import te, topi
 from tilewright.dlight.gpu import GEMV, LowBatchGEMV, Reduction
 from tilewright.ir import dtypes, pre_order
@@ -120,7 +121,7 @@ COLUMNS: dict[str, tuple[Callable[..., Any], tuple[int, ...], str, list[int]]] =
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", COLUMNS)
+@few("name", COLUMNS, every=2)
 def test_sums_of_columns_share_no_bank_and_leave_as_vectors(name: str) -> None:
     build, shape, dtype, expected = COLUMNS[name]
     mod = agree(function(build, tensor(*shape, dtype=dtype)), Reduction(), tolerance=2e-3)

@@ -86,7 +86,7 @@ CASES: dict[str, tuple[tuple[int, int], int, int, int, str]] = {
 }
 
 
-@few("name", CASES, "odd", "rows")
+@few("name", CASES, "odd")
 def test_products(name: str) -> None:
     cluster, m, n, k, dtype = CASES[name]
     total = "int32" if dtype == "int8" else "float32"
@@ -208,7 +208,7 @@ BROKEN = {
 }  # fmt: skip
 
 
-@few("name", BROKEN, "the last stage of a turn is never empty", "the producer's stages begin anew")
+@few("name", BROKEN, "the producer's stages begin anew")
 def test_broken_turns_are_reported(name: str) -> None:
     text = _lines_joined(in_turn(product(256, 64, 320)).script())
     old, numbers, new, message = BROKEN[name]
@@ -252,7 +252,7 @@ FLAT = (
 )
 
 
-@pytest.mark.parametrize(("steps", "flat"), [("1", False), ("2", False), ("2", True)])
+@few(("steps", "flat"), [("1", False), ("2", False), ("2", True)], ("2", True))
 def test_turns_by_hand(steps: str, flat: bool) -> None:
     """All threads read a stage, and each says that it is empty; its rows may lie along one axis."""
     text = TURNS.replace("STEPS", steps)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from gpu_rules import compiled, function, tensor
 
+from tests.everyday import few
 from tilewright import dlight, te, topi
 from tilewright.ir import IRModule, as_int
 from tilewright.target import Target
@@ -69,7 +70,7 @@ CASES: dict[str, tuple[Any, tuple[int, ...], str, Target, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CASES)
+@few("name", CASES, every=2)
 def test_products_with_themselves(name: str) -> None:
     build, shape, dtype, target, sign = CASES[name]
     func = function(build, tensor(*shape, dtype=dtype, name="a"))

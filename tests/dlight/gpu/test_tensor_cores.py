@@ -136,7 +136,7 @@ def mixed(
 
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("kinds", [("uint8", "int8"), ("int8", "uint8")])
-@pytest.mark.parametrize("target", ["nvidia/nvidia-a100", "nvidia/nvidia-h200"])
+@few("target", ["nvidia/nvidia-a100", "nvidia/nvidia-h200"], "nvidia/nvidia-a100")
 def test_bytes_of_both_signs(kinds: tuple[str, str], turned: bool, target: str) -> None:
     """Which operand is the first one on tensor cores may be either."""
     for rows, columns, depth in ((16, 32, 64), (7, 13, 21)):
@@ -156,7 +156,7 @@ def test_bytes_of_both_signs(kinds: tuple[str, str], turned: bool, target: str) 
         np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.parametrize("tile", TILES, ids=str)
+@few("tile", TILES, every=3, ids=str)
 def test_bytes_that_lie_turned_share_no_bank(
     tile: TensorCoreTile, monkeypatch: pytest.MonkeyPatch
 ) -> None:

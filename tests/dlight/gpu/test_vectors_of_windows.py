@@ -87,7 +87,7 @@ CASES: dict[str, tuple[PrimFunc, Target, set[tuple[int, bool]]]] = {
 }  # fmt: skip
 
 
-@few("name", CASES, "padded", "the sum ends inside of a step", "a warpgroup")
+@few("name", CASES, "padded", "the sum ends inside of a step")
 def test_windows_come_by_vectors(name: str) -> None:
     func, target, copies = CASES[name]
     mod = lowered(func, target)
@@ -164,7 +164,6 @@ def channels_first(
         "bytes": (32, 16, "int8", 6, 9, 1, 1, 1),
         "one row": (16, 16, "float16", 3, 40, 1, 0, 1),
     },
-    "padded",
     "steps of two",
 )
 def test_pixels_of_channels_that_lie_apart(name: str) -> None:
@@ -175,6 +174,7 @@ def test_pixels_of_channels_that_lie_apart(name: str) -> None:
     agrees(func, mod)
 
 
+@pytest.mark.slow
 def test_images_of_any_number_whose_channels_lie_apart() -> None:
     func = channels_first(16, 16, "float16", 5, 9, 1, 1, 1, images=n)
     mod = lowered(func, A100)

@@ -99,7 +99,7 @@ def test_products_are_waited_for_while_the_next_ones_run() -> None:
     assert text[text.rindex("ptx_wgmma_wait_group(0)") :].count("storage_sync") == 2
 
 
-@pytest.mark.parametrize("wait", ["T.ptx_wgmma_wait_group(0)", "T.ptx_wgmma_wait_group(1)"])
+@few("wait", (WAITS := ["T.ptx_wgmma_wait_group(0)", "T.ptx_wgmma_wait_group(1)"]), WAITS[1])
 def test_a_missing_wait_for_products_is_reported(wait: str) -> None:
     text = lowered(product(64, 64, 512)).script()
     assert wait in text

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import tilewright
+from tests.everyday import few
 
 torch = pytest.importorskip("torch")
 
@@ -51,7 +52,7 @@ def test_solving(dtype: Any) -> None:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@few("dtype", DTYPES, torch.float32)
 def test_decompositions(dtype: Any) -> None:
     """Those that are unique as they are, the others multiplied out."""
 
