@@ -200,11 +200,57 @@ def test_a_workload_that_is_no_program_is_left_out(file: Path, line: object) -> 
 @pytest.mark.parametrize("statement", [
     "CREATE TRIGGER t AFTER INSERT ON tilewright_records BEGIN DELETE FROM tilewright_records; END",
     "CREATE VIEW v AS SELECT 1",
+    "ALTER TABLE tilewright_records ADD COLUMN x AS (printf('%.*c', 900000000, 'x'))",
+    "ALTER TABLE tilewright_records ADD COLUMN x AS -- KEY\n (length(line))",
+    "ALTER TABLE tilewright_records ADD COLUMN x AS /* KEY */ (length(line))",
+    "ALTER TABLE tilewright_records ADD COLUMN x TEXT CHECK (length(x) < 9)",
+    "CREATE INDEX i ON tilewright_records (hex(zeroblob(100000000)))",
+    "CREATE INDEX i ON tilewright_records (target) WHERE length(line) < 9",
 ])  # fmt: skip
 def test_a_file_that_does_more_than_hold_records_is_refused(file: Path, statement: str) -> None:
     change(file, statement)
+    with pytest.raises(TuneError, match="has triggers or views, or computes columns or keys"):
+        SQLDatabase(at(file))
+
+
+def test_triggers_under_another_name_are_refused(file: Path) -> None:
+    """SQLite goes by what the text of a definition says."""
+    change(file, "CREATE TRIGGER t BEFORE UPDATE ON tilewright_format BEGIN SELECT 1; END")
+    with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as connection:
+        connection.execute("PRAGMA writable_schema = ON")
+        connection.execute("UPDATE sqlite_master SET type = 'TRIGGER' WHERE type = 'trigger'")
     with pytest.raises(TuneError, match="has triggers or views"):
         SQLDatabase(at(file))
+
+
+@pytest.mark.parametrize("statement", [
+    "CREATE TABLE notes (text VARCHAR(20) CHECK (length(text) < 9))",
+    "CREATE INDEX mine ON tilewright_records (target, seconds)",
+    "ANALYZE",
+])  # fmt: skip
+def test_tables_of_others_and_plain_indices_do_no_harm(file: Path, statement: str) -> None:
+    change(file, statement)
+    assert times(SQLDatabase(at(file))) == [1e-5, 2e-5, 3e-5]
+
+
+@pytest.mark.parametrize("column, value", [
+    ("line", "CAST(X'ff' AS TEXT)"), ("line", "X'ff'"), ("line", "9e999"), ("line", "1"),
+    ("line", "'[' || hex(zeroblob(100000))"), ("beat", "CAST(X'ff' AS TEXT)"), ("beat", "7"),
+    ("beat", "'[1'"), ("digest", "'text'"), ("seconds", "'soon'"), ("seconds", "X'00'"),
+    ("target", "4"), ("target", "'x'"), ("verified", "'x'"),
+])  # fmt: skip
+def test_values_that_are_none_cost_their_own_record(file: Path, column: str, value: str) -> None:
+    change(file, f"UPDATE tilewright_records SET {column} = {value} WHERE number = 2")
+    database = SQLDatabase(at(file))
+    found = [database.get_top_k(database.commit_workload(matmul(n)), 9) for n in (16, 32, 64)]
+    assert [len(x) for x in found] in ([1, 0, 1], [1, 1, 1])
+    assert [x.best_seconds for some in found for x in some if x.best_seconds != 2e-5] == [
+        1e-5,
+        3e-5,
+    ]
+    assert {1e-5, 3e-5} <= {record.best_seconds for record in database.best_records()}
+    assert {1e-5, 3e-5} <= set(times(database))
+    assert database.statistics()["records"] in (2, 3)
 
 
 def test_choices_for_graphs_that_are_none_are_left_out(file: Path) -> None:
@@ -327,13 +373,13 @@ def test_a_file_that_can_not_be_written_can_be_asked(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database = SQLDatabase(at(file))
-    set_up = _sql_tables._set_up_sqlite
+    set_up = _sql_tables.set_up_sqlite
 
     def read_only(connection: sqlite3.Connection, record: object) -> None:
         set_up(connection, record)
         connection.execute("PRAGMA query_only = ON")
 
-    monkeypatch.setattr(_sql_tables, "_set_up_sqlite", read_only)
+    monkeypatch.setattr(_sql_tables, "set_up_sqlite", read_only)
     database = SQLDatabase(at(file))
     assert times(database) == [1e-5, 2e-5, 3e-5]
     with pytest.raises(TuneError, match="attempt to write a readonly database"):
@@ -383,6 +429,55 @@ def test_files_in_a_folder_that_can_not_be_written(number: int, logged: bool) ->
         assert sorted(os.listdir(folder)) == before
         for path in (Path(name), folder):
             path.chmod(0o755)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs another user, who may not write")
+@pytest.mark.parametrize(
+    "number, stays", [(1, False), (_sql_tables.FORMAT, False), (_sql_tables.FORMAT, True)]
+)
+def test_what_others_write_to_a_file_that_is_read_as_it_is(number: int, stays: bool) -> None:
+    """SQLite is told that such a file doesn't change, so it wouldn't look."""
+    with tempfile.TemporaryDirectory() as name:
+        file = Path(name, "records.db")
+        database = SQLDatabase(at(file))
+        add(database, matmul(), 3e-5)
+        database.close()
+        if number == 1:
+            change(file, "UPDATE tilewright_format SET format = 1")
+        Path(name).chmod(0o755)
+        (go, say_go), (done, say_done), (end, say_end) = (os.pipe() for _ in range(3))
+        if (writer := os.fork()) == 0:
+            os.close(say_go)
+            os.close(say_end)
+            os.read(go, 1)
+            add(database, matmul(), 1e-5)
+            if not stays:
+                database.close()
+            os.write(say_done, b"x")
+            os.read(end, 1)
+            os._exit(0)
+
+        def asked() -> tuple[list[float], list[float]]:
+            database = SQLDatabase(at(file))
+            before = ranking(database)
+            os.write(say_go, b"x")
+            os.read(done, 1)
+            return before, ranking(database)
+
+        assert in_child(asked) == str(([3e-5], [1e-5, 3e-5]))
+        for pipe in (go, say_go, done, say_done, end, say_end):
+            os.close(pipe)
+        os.waitpid(writer, 0)
+
+
+def test_an_empty_log_beside_a_file_that_can_not_be_written(file: Path) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        made = Path(shutil.copy(file, name))
+        made.with_name("records.db-wal").touch()
+        for path in (*Path(name).iterdir(), Path(name)):
+            path.chmod(0o555 if path.is_dir() else 0o444)
+        assert in_child(lambda: times(SQLDatabase(at(made)))) == str([1e-5, 2e-5, 3e-5])
+        Path(name).chmod(0o755)
 
 
 def ranking(database: Database) -> list[float]:

@@ -19,6 +19,12 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
+from tilewright.meta_schedule.database._sqlite import (
+    is_plain,
+    log_of,
+    set_up_sqlite,
+    signature,
+)
 from tilewright.meta_schedule.database._stored import (
     FEW,
     Row,
@@ -122,6 +128,7 @@ class Tables:
             self._url = self._url.set(drivername=_DRIVERS[self.dialect])
         self._frozen = False  # a file that is read as it is, since it can't be written
         self._migrates = False  # that file is of an older format: it is migrated in memory
+        self._opened_as: tuple[object, ...] = ()  # the signature that it had
         self._current: Any = None  # the connection of the transaction that is open
         self._inherited: list[Any] = []
         self._targets: dict[int, Target] = {}
@@ -145,7 +152,7 @@ class Tables:
             raise MissingExtraError(str(error.name), "sql", f"the database {self.name}") from None
         self._process = os.getpid()
         if self.dialect == "sqlite":
-            self.sql.event.listen(self._engine, "connect", _set_up_sqlite)
+            self.sql.event.listen(self._engine, "connect", set_up_sqlite)
             self._to_read = self._engine
         else:
             self._to_read = self._engine.execution_options(isolation_level="AUTOCOMMIT")
@@ -174,7 +181,7 @@ class Tables:
         cannot_write = any(text in said for text in ("readonly", "unable to open"))
         if file is None or self._frozen or not cannot_write or not file.exists():
             raise error
-        log = file.with_name(f"{file.name}-wal")
+        log = log_of(file)
         if log.exists() and log.stat().st_size:
             raise TuneError(
                 f"the database {self.name} can't be used: its last records are in {log}, from "
@@ -182,7 +189,14 @@ class Tables:
             ) from error
         self._engine.dispose()
         self._frozen = True
+        self._opened_as = signature(Path(self._url.database))
         self._connect()
+
+    def _reopen(self) -> None:
+        """Open a file anew that was read as it is, after somebody has written to it."""
+        self._engine.dispose()
+        self._frozen = self._migrates = False
+        self._prepare(allow_missing=False)
 
     def _mine(self) -> None:
         """Connect anew in a forked process: it must not even close what its parent has opened."""
@@ -227,9 +241,21 @@ class Tables:
         text = self.sql.text(statement).bindparams(
             *(self.sql.bindparam(name, expanding=True) for name in lists)
         )
-        with self._reading() as connection:
-            rows: Sequence[Any] = connection.execute(text, values).fetchall()
-            return rows
+        while True:
+            try:
+                with self._reading() as connection:
+                    rows: Sequence[Any] = connection.execute(text, values).fetchall()
+            except self.sql.exc.DatabaseError:  # what was being written may look damaged
+                if not self._has_changed():
+                    raise
+            else:
+                if not self._has_changed():
+                    return rows
+            self._reopen()
+
+    def _has_changed(self) -> bool:
+        """Whether somebody has written to a file that is read as it is, where SQLite can't tell."""
+        return self._frozen and self._opened_as != signature(Path(self._url.database))
 
     def close(self) -> None:
         """Give the connections back."""
@@ -242,6 +268,8 @@ class Tables:
         if file is not None:
             if not (allow_missing or file.exists()):
                 raise TuneError(f"there is no database file {file}")
+            if file.is_symlink():
+                raise TuneError(f"{file} is a link: only the file that it leads to may be opened")
             if not is_safe(file):
                 raise TuneError(f"{file} is no file of a database that may be opened")
             try:
@@ -293,13 +321,13 @@ class Tables:
 
         Raises ``TuneError`` for tables that this version doesn't know.
         """
-        if self.dialect == "sqlite":
-            odd = self._all(
-                "SELECT name FROM sqlite_master WHERE type IN ('trigger', 'view')"
-                " OR sql LIKE 'create virtual%'"
+        # A file may be a stranger's: these would run with what is asked.
+        schema = self._all("SELECT sql FROM sqlite_master") if self.dialect == "sqlite" else ()
+        if not all(map(is_plain, schema)):
+            raise TuneError(
+                f"{self.name} has triggers or views, or computes columns or keys: it is no "
+                "database of ours"
             )
-            if odd:  # it may be a stranger's file: these would run with what is asked
-                raise TuneError(f"{self.name} has triggers or views: it is no database of ours")
         with self._reading() as connection:
             if not self.sql.inspect(connection).has_table("tilewright_format"):
                 return None
@@ -555,7 +583,14 @@ class Tables:
             "SELECT target, count(*), sum(valid), sum(verified), count(beat)"
             " FROM tilewright_records GROUP BY target ORDER BY 2 DESC"
         )
-        return [(self.target(row[0]), *map(int, row[1:])) for row in rows]  # type: ignore[misc]
+        made: list[tuple[Target | None, int, int, int, int]] = []
+        for number, *counts in rows:
+            try:
+                every, valid, verified, raced = map(int, counts)
+                made.append((self.target(number), every, valid, verified, raced))
+            except _NO_ROW as error:
+                logger.warning("target %s of %s is not counted: %s", number, self.name, error)
+        return made
 
     def size(self) -> int:
         """Return the bytes that the tables take."""
@@ -571,13 +606,6 @@ def _statements(found: int, dialect: str) -> list[str]:
     words = _WORDS[dialect]
     steps = [text.format_map(words) for step in MIGRATIONS[found - 1 :] for text in step]
     return [*steps, f"UPDATE tilewright_format SET format = {FORMAT}"]
-
-
-def _set_up_sqlite(connection: Any, _: object) -> None:
-    connection.isolation_level = None  # transactions begin where we say so
-    # A file may be a stranger's: nothing in its schema may call functions that do something.
-    for pragma in ("trusted_schema = OFF", "cell_size_check = ON", "synchronous = NORMAL"):
-        connection.execute(f"PRAGMA {pragma}")
 
 
 __all__ = ["FORMAT", "MIGRATIONS", "Tables", "as_line"]
