@@ -217,6 +217,12 @@ def test_records_go_from_one_database_to_another(
     (colder / RECORDS).write_text(made)
     done = tilewright("db", "diff", records, colder, "--json").json
     assert done["both"] == 2 and not any(row["ratio"] for row in done["workloads"])
+    assert {row["caches"] for row in done["workloads"]} == {None}
+    tilewright("db", "merge", colder, records)
+    done = tilewright("db", "diff", colder, colder, "--json").json
+    assert done["both"] == 2
+    ratios = [(row["caches"], row["ratio"]) for row in done["workloads"]]
+    assert ratios == [("cold", 1.0), ("warm", 1.0)] * 2
     written = Path(__file__).parents[1] / "meta_schedule" / "tvm_records"
     done = tilewright("db", "import", written, place("imported"))
     assert done.out.startswith("3 records added, 0 were there, 0 left out; ")

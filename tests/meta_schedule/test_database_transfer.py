@@ -179,6 +179,47 @@ def test_differences_of_best_records(opened: Callable[..., Database]) -> None:
     assert [item.ratio for item in found] == [0.25, None, None, None]
 
 
+def timed(database: Database, seconds: float, caches: str, sizes: tuple[int, ...] = ()) -> None:
+    made = provenance({"against": "it"}, timing={"caches": caches}, sizes=sizes)
+    workload = database.commit_workload(matmul(16))
+    trace = schedule(matmul(16)).trace
+    database.commit_tuning_record(TuningRecord(trace, workload, (seconds,), TARGET, None, made))
+
+
+@pytest.mark.parametrize("ours, theirs, expected", [
+    ("cold warm", "cold warm", [(1e-5, 4e-5, 0.25), (2e-5, 5e-5, 0.4)]),
+    ("warm cold", "warm cold", [(2e-5, 5e-5, 0.4), (1e-5, 4e-5, 0.25)]),
+    ("cold warm", "warm", [(2e-5, 4e-5, 0.5)]),
+    ("cold", "warm", [(1e-5, 4e-5, None)]),
+    ("warm", "", [(1e-5, None, None)]),
+])  # fmt: skip
+def test_times_are_compared_with_their_like(
+    ours: str,
+    theirs: str,
+    expected: list[tuple[float, float | None, float | None]],
+    opened: Callable[..., Database],
+) -> None:
+    first, second = opened(), MemoryDatabase()
+    for place, caches in enumerate(ours.split()):
+        timed(first, 1e-5 * (place + 1), caches)
+        timed(first, 9e-5, caches)
+    for place, caches in enumerate(theirs.split()):
+        timed(second, 1e-5 * (place + 4), caches)
+    found = differences(first, second)
+    assert [x.first and x.first.best_seconds for x in found] == [x for x, _, _ in expected]
+    assert [x.second and x.second.best_seconds for x in found] == [x for _, x, _ in expected]
+    for item, (_, _, ratio) in zip(found, expected):
+        assert item.ratio == (None if ratio is None else pytest.approx(ratio))
+
+
+def test_times_at_several_sizes_are_not_compared_with_those_at_one() -> None:
+    first, second = MemoryDatabase(), MemoryDatabase()
+    timed(first, 1e-5, "warm", (1, 16))
+    timed(second, 2e-5, "warm")
+    (found,) = differences(first, second)
+    assert found.ratio is None
+
+
 @pytest.mark.parametrize("name", ["all.jsonl", "all.jsonl.gz"])
 def test_one_file_holds_a_database(tmp_path: Path, name: str) -> None:
     source, path, made = some(MemoryDatabase()), tmp_path / name, MemoryDatabase()
@@ -228,3 +269,13 @@ def test_a_packed_file_that_is_cut_is_a_clear_error(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(TuneError, match="can't be read"):
         list(Exported(path).records())
+
+
+def test_a_record_that_is_no_json_is_left_out_of_a_file(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    record, *_ = some(MemoryDatabase()).get_all_tuning_records()
+    odd = replace(record, provenance={"version": math.nan})
+    assert export(tmp_path / "file", [odd, record], []) == 1
+    assert "its provenance is no JSON" in caplog.text
+    assert len(list(Exported(tmp_path / "file").records())) == 1

@@ -230,18 +230,22 @@ def prune_command(work_dir: str, destination: str, keep: int, as_json: bool) -> 
 def diff_command(first: str, second: str, as_json: bool) -> None:
     """Compare the best records of FIRST and SECOND, for each workload and target.
 
-    The ratio is the time of FIRST's by that of SECOND's. Times of two machines don't compare, nor
-    do those with cold caches and with warm ones.
+    The ratio is the time of FIRST's by that of SECOND's. Times with cold caches are compared with
+    each other, and those with warm ones; times of two machines don't compare.
     """
-    rows, count = [], Counter({"first": 0, "second": 0, "both": 0})
+    rows, places = [], dict[tuple[str, str], str]()
     for item in differences(_open(first), _open(second)):
         record = item.first or item.second
         assert record is not None
-        count["second" if not item.first else "both" if item.second else "first"] += 1
+        place = "second" if not item.first else "both" if item.second else "first"
+        places[record.workload.hash, str(record.target)] = place
+        caches = {"cold" if x.cold else "warm" for x in (item.first, item.second) if x}
         rows.append({
             **_row(record), "seconds": item.first and item.first.counted_seconds,
             "other": item.second and item.second.counted_seconds, "ratio": item.ratio,
+            "caches": caches.pop() if len(caches) == 1 else None,
         })  # fmt: skip
+    count = {"first": 0, "second": 0, "both": 0} | Counter(places.values())
     if as_json:
         print_json({"workloads": rows, **count})
         return
@@ -308,6 +312,7 @@ _COMPARED: dict[str, Callable[[dict[str, Any]], str]] = {
     "first": lambda row: human_time(row["seconds"]) if row["seconds"] else "-",
     "second": lambda row: human_time(row["other"]) if row["other"] else "-",
     "ratio": lambda row: f"{row['ratio']:.2f}" if row["ratio"] else "-",
+    "caches": lambda row: row["caches"] or "-",
     "cores": _COLUMNS["cores"],
 }
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import logging
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -23,9 +24,12 @@ from tilewright.meta_schedule.database.record import TuningRecord, Workload
 from tilewright.meta_schedule.database.schema import LONGEST_LINE, read_line, to_line
 from tilewright.support.errors import TilewrightError, TuneError
 
+logger = logging.getLogger("tilewright.meta_schedule.database")
 HEADER = ["tilewright-database", 1]
 _BATCH = 500
 _LONGEST_REASON = 200
+
+_Best = dict[bool, TuningRecord]  # by whether they were measured with cold caches, best first
 
 
 @dataclass
@@ -103,7 +107,10 @@ def best_of_each(
 
 @dataclass(frozen=True)
 class Difference:
-    """The best records of a workload and a target in two databases, where there are any."""
+    """Records of a workload and a target in two databases, each the best of its kind.
+
+    ``None`` if a database has no record of them.
+    """
 
     first: TuningRecord | None
     second: TuningRecord | None
@@ -111,19 +118,34 @@ class Difference:
     @property
     def ratio(self) -> float | None:
         """Seconds of the first by those of the second, if both were measured the same way."""
-        if self.first is None or self.second is None or self.first.cold != self.second.cold:
+        if self.first is None or self.second is None or _way(self.first) != _way(self.second):
             return None
         return self.first.counted_seconds / self.second.counted_seconds
 
 
+def _way(record: TuningRecord) -> tuple[object, ...]:
+    """What must be equal if times are to be compared."""
+    return record.cold, record.sizes
+
+
 def differences(first: Database, second: Database) -> list[Difference]:
-    """Compare the best records of two databases, for each workload and target."""
-    found: dict[tuple[str, str], list[TuningRecord | None]] = {}
+    """Compare the best records of two databases, for each workload and target.
+
+    Those with cold caches are compared with each other, and those with warm ones. Only where there
+    is no such pair are the best of all named side by side.
+    """
+    found: dict[tuple[str, str], tuple[_Best, _Best]] = {}
     for position, database in enumerate((first, second)):
-        for record in database.best_records():
-            pair = found.setdefault((record.workload.hash, str(record.target)), [None, None])
-            pair[position] = record
-    return [Difference(*pair) for pair in found.values()]
+        for record in database.best_of_each():
+            pair = found.setdefault((record.workload.hash, str(record.target)), ({}, {}))
+            pair[position].setdefault(record.cold, record)
+    made = []
+    for ours, theirs in found.values():
+        alike = [kind for kind in ours if kind in theirs]
+        made += [Difference(ours[kind], theirs[kind]) for kind in alike]
+        if not alike:
+            made.append(Difference(*(next(iter(best.values()), None) for best in (ours, theirs))))
+    return made
 
 
 # ---- one file ------------------------------------------------------------------------------------
@@ -152,7 +174,10 @@ def _opened(path: Path, mode: str) -> Iterator[IO[bytes]]:
 
 
 def export(path: Path, records: Iterable[TuningRecord], choices: Iterable[GraphChoice]) -> int:
-    """Write records, their workloads and choices for graphs to a file; return how many records."""
+    """Write records, their workloads and choices for graphs to a file; return how many records.
+
+    Records that can't be written are left out, with a warning.
+    """
     numbers: dict[tuple[str, str], int] = {}
     count = 0
 
@@ -162,12 +187,16 @@ def export(path: Path, records: Iterable[TuningRecord], choices: Iterable[GraphC
     with _opened(path, "wb") as file:
         write(file, *HEADER)
         for record in records:
-            count += 1
             name = record.workload.hash, record.workload.text
             if name not in numbers:
                 numbers[name] = len(numbers)
                 write(file, "workload", to_line(record.workload.as_json()))
-            write(file, "record", to_line(record.as_row(numbers[name])))
+            try:
+                write(file, "record", to_line(record.as_row(numbers[name])))
+            except (TypeError, ValueError) as error:
+                logger.warning("a record is left out, its provenance is no JSON: %s", error)
+            else:
+                count += 1
         for choice in choices:
             write(file, "graph", choice.as_json())
     return count
