@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import tilewright as tvm
 from tilewright import meta_schedule as ms
 from tilewright import te
 from tilewright.meta_schedule.builder import BuilderInput, BuilderResult, PyBuilder
+from tilewright.meta_schedule.database import MemoryDatabase
 from tilewright.meta_schedule.measure_callback import PyMeasureCallback
 from tilewright.meta_schedule.runner import (
     EvaluatorConfig,
@@ -261,3 +263,61 @@ def test_a_runner_of_ones_own_gives_a_result_for_each_input(
         runner.race([None] * 2, 2)  # type: ignore[list-item]
     with pytest.raises(TuneError, match=match):
         ms.tune_tir(doubled(), TARGET, max_trials_global=4, num_trials_per_iter=4, runner=runner)
+
+
+class Yields(PyRunner):
+    """Yields results: after how it takes inputs, so many for each."""
+
+    def __init__(self, how: str, *counts: int) -> None:
+        self.how, self.counts, self.taken = how, counts, 0
+
+    def run(self, runner_inputs: Sequence[RunnerInput]) -> Any:
+        if self.how == "all first":
+            runner_inputs = list(runner_inputs)
+        numbers = range(len(runner_inputs)) if self.how == "by number" else None
+        for place, item in enumerate(numbers or runner_inputs):
+            _ = runner_inputs[place] if numbers else item
+            self.taken += 1
+            for _ in range(self.counts[place % len(self.counts)]):
+                yield RunnerResult((1.0 + place,))
+
+
+@pytest.mark.parametrize("how", ["one by one", "by number", "all first"])
+@pytest.mark.parametrize(
+    "counts, sure, match",
+    [
+        ((1,), [0, 1, 2], None),
+        ((2,), [0], "more"),
+        ((1, 0), [0], "fewer"),
+        ((0, 1), [], "fewer"),
+        ((1, 0, 2), [0], None),  # as many as inputs: nobody could tell
+        ((1, 0, 3), [0], "more"),
+        ((0,), [], "fewer"),
+    ],
+)
+def test_a_result_that_may_be_of_another_input_is_not_taken(
+    how: str, counts: tuple[int, ...], sure: list[int], match: str | None
+) -> None:
+    runner = Yields(how, *counts)
+    results = runner.run_each([object()] * 3)  # type: ignore[list-item]  # nobody looks
+    given = []
+    with pytest.raises(TuneError, match=f"{match} results") if match else nullcontext():
+        for result in results:
+            given.append(result.seconds - 1.0)
+            if how != "all first" and counts == (1,):
+                assert runner.taken == len(given)  # none waits for the next
+    if match:
+        assert given == ([] if how == "all first" else sure)
+    else:
+        assert len(given) == 3
+
+
+def test_nothing_is_recorded_of_results_that_are_too_many() -> None:
+    database = MemoryDatabase()
+    runner = Gives(*[RunnerResult((1e-3,))] * 2)
+    with pytest.raises(TuneError, match="more results"):
+        ms.tune_tir(
+            doubled(), TARGET, max_trials_global=4, num_trials_per_iter=4, runner=runner,
+            database=database,
+        )  # fmt: skip
+    assert len(database) == 0

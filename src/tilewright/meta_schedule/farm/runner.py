@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -135,6 +135,12 @@ class DeviceRunner(Runner):
         messages = [partial(message, item) for item in inputs]
         for found in self._crew.run(messages, lambda n: limit, heard):
             yield self._results(found, 1)[0]
+
+    def run_each(self, inputs: Iterable[RunnerInput]) -> Iterator[RunnerResult]:
+        """Do as ``run`` does with inputs that may still be built: all are built before."""
+        if type(self).run is DeviceRunner.run:
+            return self.run(list(inputs))  # as many results as inputs, in their order
+        return super().run_each(inputs)  # a subclass says how inputs are run
 
     def race(self, inputs: Sequence[RunnerInput], rounds: int) -> list[RunnerResult]:
         """Check inputs and measure them in turn, all on one device; on another if that is lost.

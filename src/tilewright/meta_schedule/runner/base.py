@@ -6,10 +6,10 @@ import math
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, SupportsIndex
 
 from tilewright.meta_schedule.arg_info import ArgInfo
 from tilewright.meta_schedule.packing import PackedOperand
@@ -339,6 +339,22 @@ Outcome = RunnerResult | PyRunnerFuture
 """What a runner gives for an input: both have ``result()``."""
 
 
+class _Asked(list[RunnerInput]):
+    """Inputs, and how many of them a runner has ``taken``."""
+
+    taken = 0
+
+    def __iter__(self) -> Iterator[RunnerInput]:
+        for number, item in enumerate(super().__iter__(), 1):
+            self.taken = max(self.taken, number)
+            yield item
+
+    def __getitem__(self, place: Any) -> Any:  # of one, or of a slice
+        last = place.__index__() % max(1, len(self)) if isinstance(place, SupportsIndex) else -1
+        self.taken = max(self.taken, last + 1 or len(self))
+        return super().__getitem__(place)
+
+
 class Runner(TimeLimited):
     """Base of all runners; ``RUNNERS`` has those that can be asked for by name."""
 
@@ -373,7 +389,9 @@ class Runner(TimeLimited):
     def run(self, runner_inputs: Sequence[RunnerInput]) -> Iterable[Outcome]:
         """Check and measure the inputs one at a time; yield each result as soon as it is available.
 
-        A runner may return futures instead, one for each input.
+        A runner may return futures instead, one for each input. A result that is yielded is taken
+        before the others are there if its input is the last one that was asked for: else it may
+        belong to another, which shows in the number of results.
 
         Raises ``NoReferenceError`` if an unscheduled program can't be run.
         """
@@ -383,9 +401,33 @@ class Runner(TimeLimited):
         """Do as ``run`` does with inputs that may still be built while others are measured.
 
         Unless a kind of runner asks for them one by one, all are built before.
+
+        Raises ``TuneError`` if there are more results than inputs, or fewer, before one is given
+        that may be another input's.
         """
-        for outcome in self.run(list(inputs)):
-            yield self._result_of(outcome)
+        asked = _Asked(inputs)
+        outcomes = self.run(asked)
+        if isinstance(outcomes, Sized):
+            self._check_count(len(outcomes), len(asked))
+            yield from map(self._result_of, outcomes)
+            return
+        count, in_step, later = 0, True, list[RunnerResult]()
+        for count, outcome in enumerate(outcomes, 1):
+            if count > len(asked):
+                self._check_count(count, len(asked))
+            in_step = in_step and asked.taken == count
+            result = self._result_of(outcome)
+            if in_step:
+                yield result
+            else:
+                later.append(result)
+        self._check_count(count, len(asked))
+        yield from later
+
+    def _check_count(self, results: int, inputs: int) -> None:
+        if results != inputs:
+            less = "fewer" if results < inputs else "more"
+            raise TuneError(f"{type(self).__name__} gave {less} results than inputs")
 
     def race(self, inputs: Sequence[RunnerInput], rounds: int) -> list[RunnerResult]:
         """Check inputs and measure them in turn, one value each per round.
@@ -395,9 +437,7 @@ class Runner(TimeLimited):
         Raises ``TuneError`` if results are missing.
         """
         results = list(map(self._result_of, self.run(list(inputs) * rounds)))
-        if len(results) != rounds * len(inputs):
-            less = "fewer" if len(results) < rounds * len(inputs) else "more"
-            raise TuneError(f"{type(self).__name__} gave {less} results than inputs")
+        self._check_count(len(results), rounds * len(inputs))
         made = []
         for number in range(len(inputs)):
             own = results[number :: len(inputs)]
