@@ -133,7 +133,7 @@ def test_small_spaces_are_exhausted(target):
     context, _ = prepared(matmul(6, 8, 8), target, space=ScheduleFn(scheduled, seed=0))
     found = context.search_strategy.generate_measure_candidates(32)
     assert len(found) == 4  # 1x6, 2x3, 3x2, 6x1
-    assert context.search_strategy.generate_measure_candidates(32) == []
+    assert context.search_strategy.generate_measure_candidates(32) is None
 
 
 def test_records_of_the_database_are_not_measured_again(target):
@@ -168,7 +168,7 @@ class Picky(Postproc):
 def test_rejections_are_counted(target):
     space = PostOrderApply(postprocs=[Picky()])
     context, _ = prepared(softmax(2, 32), target, space=space)
-    assert context.search_strategy.generate_measure_candidates(4) == []
+    assert context.search_strategy.generate_measure_candidates(4) is None
     assert context.rejected["picky"] > 0
 
 

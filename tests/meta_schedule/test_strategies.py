@@ -150,7 +150,7 @@ def test_candidates_that_come_one_by_one_are_the_same(
 def test_a_subclass_says_which_candidates_there_are(target: Target) -> None:
     class Half(EvolutionarySearch):
         def generate_measure_candidates(self, count: int | None = None) -> list[Any]:
-            return super().generate_measure_candidates(count)[::2]
+            return (super().generate_measure_candidates(count) or [])[::2]
 
     context = context_of(matmul(16, 16, 16), target, "post-order-apply", Half())
     assert len(list(context.each_measure_candidate(12))) == 6

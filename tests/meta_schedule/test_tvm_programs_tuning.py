@@ -335,6 +335,83 @@ def test_parts_by_name(tmp_path: Path, model: str) -> None:
     )
 
 
+@pytest.mark.parametrize("rules", [True, False])
+@pytest.mark.parametrize(
+    "strategy", ["evolutionary", "replay-trace", "replay-func", "exhaustive", "coordinate-descent"]
+)
+@pytest.mark.parametrize(("max_trials", "found"), [(0, 0), (1, 1), (5, 5), (1000, 6)])
+def test_a_context_is_driven_by_hand(
+    strategy: str, rules: bool, max_trials: int, found: int
+) -> None:
+    """Until there are as many candidates as were asked for, or, of 6 tiles, no more."""
+    context = ms.TuneContext(
+        mod=Product,
+        target=TARGET,
+        space_generator=ms.space_generator.ScheduleFn(rows, [], [], {}),
+        search_strategy=strategy,
+        task_name="product",
+        num_threads=1,
+        start_from_rules=rules,
+    )
+    context.pre_tuning(
+        max_trials=max_trials,
+        num_trials_per_iter=2,
+        design_spaces=context.generate_design_space(),
+        database=ms.database.MemoryDatabase(),
+        cost_model=ms.cost_model.RandomModel(),
+    )
+    count = of_rules = 0
+    while (candidates := context.generate_measure_candidates()) is not None:
+        assert 0 < len(candidates) <= 2
+        count += len(candidates)
+        of_rules += sum(item.origin.startswith("rule") for item in candidates)
+        results = [ms.runner.RunnerResult([0.1], None) for _ in candidates]
+        context.notify_runner_results(candidates, results)
+    assert context.generate_measure_candidates() is None
+    context.post_tuning()
+    assert context.generate_measure_candidates() is None
+    assert count <= max_trials
+    assert count - of_rules == found if not rules or max_trials == 1000 else count == found
+
+
+def test_a_strategy_of_ones_own_is_driven_by_hand() -> None:
+    @derived_object
+    class Twice(ms.search_strategy.PySearchStrategy):
+        """A strategy as TVM's users write one: it says by ``None`` that it has ended."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.batches = 0
+
+        def _initialize_with_tune_context(self, context: Any) -> None:
+            self.context_ = context
+
+        def pre_tuning(self, max_trials: int, *others: Any) -> None:
+            self.spaces = others[1]
+
+        def post_tuning(self) -> None: ...
+
+        def generate_measure_candidates(self) -> list[Any] | None:
+            self.batches += 1
+            if self.batches > 2:
+                return None
+            args = ms.arg_info.ArgInfo.from_entry_func(self.context_.mod)
+            return [ms.MeasureCandidate(sch, args) for sch in self.spaces]
+
+        def notify_runner_results(self, candidates: Any, results: Any) -> None: ...
+
+    context = ms.TuneContext(
+        mod=Product,
+        target=TARGET,
+        space_generator=rows,
+        search_strategy=Twice(),
+        start_from_rules=False,
+    )
+    context.pre_tuning(100, 1)
+    batches = list(iter(context.generate_measure_candidates, None))
+    assert [len(batch) for batch in batches] == [1, 1]
+
+
 class Layers(nn.Module):
     def __init__(self) -> None:
         super().__init__()

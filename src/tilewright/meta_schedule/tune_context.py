@@ -59,8 +59,8 @@ class TuneContext(Task):
     schedule first, and its neighbours. ``constant_bytes`` are those of the graph that calls the
     function, if it reads any of them: rules schedule it as they would there.
 
-    To tune without a task scheduler: ``pre_tuning``, then by turns ``generate_measure_candidates``
-    and ``notify_runner_results``, at last ``post_tuning``.
+    To tune without a task scheduler: ``pre_tuning``; by turns ``generate_measure_candidates``,
+    until that is ``None``, and ``notify_runner_results``; at last ``post_tuning``.
     """
 
     def __init__(
@@ -97,6 +97,8 @@ class TuneContext(Task):
         self.constant_bytes = constant_bytes
         self.start_from_rules = start_from_rules
         self.num_trials_per_iter = 0
+        self.trials_left: float = math.inf
+        """How many candidates ``generate_measure_candidates`` may still return."""
         self.max_lag = math.inf
         """How many times as slow as what the rules make a search's best may be for it to go on."""
         self._similar: list[Near] | None = None
@@ -140,7 +142,7 @@ class TuneContext(Task):
         spaces = self.generate_design_space() if design_spaces is None else design_spaces
         if not spaces:
             raise TuneError("the space generator gave no design space")
-        self.num_trials_per_iter = num_trials_per_iter
+        self.num_trials_per_iter, self.trials_left = num_trials_per_iter, max_trials
         self.search_strategy._initialize_with_tune_context(self)
         self.search_strategy.pre_tuning(
             max_trials, num_trials_per_iter, spaces, database, cost_model
@@ -149,15 +151,23 @@ class TuneContext(Task):
             self.rule_choices.warm_start(database, self.mod)
             self.find_similar(database)
 
-    def generate_measure_candidates(self, count: int | None = None) -> list[MeasureCandidate]:
-        """Return up to ``count`` candidates (default: ``num_trials_per_iter``), none at the end.
+    def generate_measure_candidates(
+        self, count: int | None = None
+    ) -> list[MeasureCandidate] | None:
+        """Return up to ``count`` candidates (default: ``num_trials_per_iter``).
+
+        ``None`` is the end: there were ``max_trials``, or nothing is left to be tried.
 
         The very first candidate of a task is the rules' schedule, so tuning starts from untuned
         code; schedules of similar programs follow. A batch is divided between the rules' other
         choices and the search: whichever has the faster candidate so far gets more, and a search
         that is far behind gets what the rules have no choices for; beyond ``max_lag`` nothing.
         """
-        return list(self.each_measure_candidate(count))
+        count = self.num_trials_per_iter if count is None else count
+        count = int(min(count, self.trials_left))
+        made = list(self.each_measure_candidate(count)) if count > 0 else []
+        self.trials_left -= len(made)
+        return made or None
 
     def each_measure_candidate(self, count: int | None = None) -> Iterator[MeasureCandidate]:
         """Yield the same, each as soon as it is made."""
@@ -250,6 +260,7 @@ class TuneContext(Task):
 
     def post_tuning(self) -> None:
         """End: release what only the search needs."""
+        self.trials_left = 0
         self.search_strategy.post_tuning()
 
     def clone(self) -> TuneContext:

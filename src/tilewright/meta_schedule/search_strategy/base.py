@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import logging
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, Literal
 
@@ -46,6 +47,8 @@ class SearchStrategy:
     def __init__(self, *, seed: int = 0) -> None:
         self.seed = seed
         self.num_trials_per_iter = 1
+        self.trials_left: float = math.inf
+        """How many candidates there may be before the search ends."""
         self._context: Task | None = None
         self.variants: list[Variant] = []
         self.cost_model: CostModel | None = None
@@ -93,7 +96,7 @@ class SearchStrategy:
         if max_trials < 0 or num_trials_per_iter < 1:
             raise TuneError("max_trials must not be negative, num_trials_per_iter positive")
         context = self.context
-        self.num_trials_per_iter = num_trials_per_iter
+        self.num_trials_per_iter, self.trials_left = num_trials_per_iter, max_trials
         self.cost_model = cost_model
         self.rng = np.random.default_rng((self.seed, context.rand_state))
         self.times, self._issued, self._programs = {}, {}, set()
@@ -119,8 +122,8 @@ class SearchStrategy:
     ) -> list[MeasureCandidate] | None:
         """Return up to ``count`` new candidates (default: ``num_trials_per_iter``).
 
-        There are none, or nothing is returned, if the space is exhausted. A strategy of one's own
-        may take no ``count``.
+        ``None`` is the end: there were ``max_trials``, or the space is exhausted. A strategy of
+        one's own may take no ``count``, and may return an empty list instead.
         """
         raise NotImplementedError(f"{type(self).__name__} must define generate_measure_candidates")
 
@@ -170,7 +173,14 @@ class SearchStrategy:
 
     # ---- for subclasses -----------------------------------------------------------------------
     def _wanted(self, count: int | None) -> int:
-        return self.num_trials_per_iter if count is None else count
+        """Return how many candidates are wanted: no more than there are trials left for."""
+        wanted = self.num_trials_per_iter if count is None else count
+        return int(min(wanted, self.trials_left))
+
+    def _issue(self, candidate: MeasureCandidate, key: Key) -> None:
+        """Note which candidate of the space one is that is to be measured."""
+        self._issued[candidate] = key
+        self.trials_left -= 1
 
     def _variants(self, spaces: Sequence[Schedule]) -> list[Variant]:
         """Return the sketches as arrays of candidates."""
@@ -234,7 +244,7 @@ class SearchStrategy:
         self._programs.add(program)
         candidate = MeasureCandidate(sch, context.args_info)
         remember(candidate, evaluation)
-        self._issued[candidate] = key
+        self._issue(candidate, key)
         return candidate
 
     def _complete(self, sch: Schedule) -> Postproc | None:
@@ -254,6 +264,7 @@ class SearchStrategy:
     def _take_back(self, candidate: MeasureCandidate) -> None:
         """Forget that a candidate was made: it may be made again."""
         self.times.pop(self._issued.pop(candidate), None)
+        self.trials_left += 1
         self._programs.discard(structural_hash(candidate.sch.mod))
 
     def _reject(self, reason: str, message: str) -> None:

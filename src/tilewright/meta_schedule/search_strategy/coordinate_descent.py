@@ -29,7 +29,9 @@ class CoordinateDescent(SearchStrategy):
         self.centres = centres
         self.max_fail_count = max_fail_count
 
-    def generate_measure_candidates(self, count: int | None = None) -> list[MeasureCandidate]:
+    def generate_measure_candidates(
+        self, count: int | None = None
+    ) -> list[MeasureCandidate] | None:
         """Return untried neighbours of the best candidates, those with the best score first."""
         count = self._wanted(count)
         made: list[MeasureCandidate] = []
@@ -44,7 +46,7 @@ class CoordinateDescent(SearchStrategy):
             before = len(made)
             self._take(number, self.variants[number].draw(1, self.rng), made, count)
             failed = 0 if len(made) > before else failed + 1
-        return made
+        return made or None
 
     def _take(self, number: int, rows: Any, made: list[MeasureCandidate], count: int) -> None:
         """Complete untried rows of a variant, by score, until there are ``count`` candidates."""

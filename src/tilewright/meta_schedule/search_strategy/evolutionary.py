@@ -99,9 +99,11 @@ class EvolutionarySearch(SearchStrategy):
         self._looks: set[bytes] = set()
         self._tiles: set[tuple[int, ...]] = set()
 
-    def generate_measure_candidates(self, count: int | None = None) -> list[MeasureCandidate]:
+    def generate_measure_candidates(
+        self, count: int | None = None
+    ) -> list[MeasureCandidate] | None:
         """Search, and return the most promising candidates that were not measured yet."""
-        return list(self._found(self._wanted(count)))
+        return list(self._found(self._wanted(count))) or None
 
     def each_measure_candidate(self, count: int | None = None) -> Iterator[MeasureCandidate]:
         """Search, and yield them while they are replayed."""

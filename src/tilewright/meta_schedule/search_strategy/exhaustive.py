@@ -41,7 +41,9 @@ class Exhaustive(SearchStrategy):
         self._rows = _all_rows(made)
         return made
 
-    def generate_measure_candidates(self, count: int | None = None) -> list[MeasureCandidate]:
+    def generate_measure_candidates(
+        self, count: int | None = None
+    ) -> list[MeasureCandidate] | None:
         """Return the next candidates that were not measured yet."""
         count = self._wanted(count)
         made: list[MeasureCandidate] = []
@@ -57,7 +59,7 @@ class Exhaustive(SearchStrategy):
             candidate = self._finish(number, row, candidate_of(evaluation, 0))
             if candidate is not None:
                 made.append(candidate)
-        return made
+        return made or None
 
     def post_tuning(self) -> None:
         """Release the task."""

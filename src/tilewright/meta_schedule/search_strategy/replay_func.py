@@ -31,7 +31,9 @@ class ReplayFunc(SearchStrategy):
         """Return none: what was generated before is of no use here."""
         return []
 
-    def generate_measure_candidates(self, count: int | None = None) -> list[MeasureCandidate]:
+    def generate_measure_candidates(
+        self, count: int | None = None
+    ) -> list[MeasureCandidate] | None:
         """Return random candidates that were not measured yet."""
         count = self._wanted(count)
         made: list[MeasureCandidate] = []
@@ -44,7 +46,7 @@ class ReplayFunc(SearchStrategy):
             failed = failed + 1 if candidate is None else 0
             if candidate is not None:
                 made.append(candidate)
-        return made
+        return made or None
 
     def _candidate(self, spaces: Sequence[Schedule]) -> MeasureCandidate | None:
         """Complete one of the schedules; ``None`` if it is refused or known."""
@@ -57,5 +59,6 @@ class ReplayFunc(SearchStrategy):
         self._programs.add(program)
         candidate = MeasureCandidate(sch, self.context.args_info)
         key = (-1, program.encode())
-        self.times[key], self._issued[candidate] = np.inf, key
+        self.times[key] = np.inf
+        self._issue(candidate, key)
         return candidate

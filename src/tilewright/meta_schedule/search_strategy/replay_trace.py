@@ -21,7 +21,9 @@ class ReplayTrace(SearchStrategy):
         super().__init__(seed=seed)
         self.max_fail_count = max_fail_count
 
-    def generate_measure_candidates(self, count: int | None = None) -> list[MeasureCandidate]:
+    def generate_measure_candidates(
+        self, count: int | None = None
+    ) -> list[MeasureCandidate] | None:
         """Return random candidates that were not measured yet."""
         count = self._wanted(count)
         made: list[MeasureCandidate] = []
@@ -40,4 +42,4 @@ class ReplayTrace(SearchStrategy):
             else:
                 failed = 0
                 made.append(candidate)
-        return made
+        return made or None
