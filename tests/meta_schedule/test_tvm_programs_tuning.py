@@ -72,7 +72,6 @@ def tune_space(folder: Path, space: Any, trials: int = 4, **options: Any) -> Any
         space_generator=space,
         search_strategy="evolutionary",
         task_name="mine",
-        start_from_rules=False,
     )
     database = ms.tune_tasks(
         tasks=[context],
@@ -405,7 +404,6 @@ def test_a_strategy_of_ones_own_is_driven_by_hand() -> None:
         target=TARGET,
         space_generator=rows,
         search_strategy=Twice(),
-        start_from_rules=False,
     )
     context.pre_tuning(100, 1)
     batches = list(iter(context.generate_measure_candidates, None))

@@ -101,13 +101,14 @@ def contexts_of(
     symbols: Symbols | None = None,
     special_space: Mapping[str, Space] | None = None,
     constant_bytes: int = 0,
+    start_from_rules: bool | None = None,
 ) -> tuple[list[TuneContext], list[float]]:
     """Return tuning contexts and weights of extracted tasks.
 
     Each task has its own copy of ``space`` and ``strategy``; ``special_space`` has other spaces
     for tasks of these names. ``symbols`` are the sizes, by name, that functions with symbolic ones
     are measured at; a function has a context for each of several values. ``constant_bytes`` are
-    those of the graph that the tasks are of.
+    those of the graph that the tasks are of; ``start_from_rules`` is the contexts'.
 
     Raises ``TuneError`` if ``special_space`` names no task.
     """
@@ -127,6 +128,7 @@ def contexts_of(
                     rand_state=seed + len(contexts),
                     symbols=sizes,
                     constant_bytes=constant_bytes,
+                    start_from_rules=start_from_rules,
                 )
             )
             weights.append(task.weight / len(values))

@@ -56,6 +56,7 @@ def run_digest(tasks: Sequence[TuneContext], weights: Sequence[float], *others: 
             task.hash,
             str(task.target),
             task.rand_state,
+            task.start_from_rules,
             type(task.search_strategy).__name__,
         ]
         for task in tasks

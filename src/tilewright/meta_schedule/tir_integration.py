@@ -55,15 +55,19 @@ def tune_tir(
     num_tuning_cores: int | str | None = None,
     special_space: Mapping[str, Space] | None = None,
     post_optimization: bool = False,
+    start_from_rules: bool | None = None,
 ) -> Database:
     """Tune every TensorIR function of a module; see :func:`tune_tasks` for the options.
 
     Without ``max_trials_global`` and ``time_budget`` there are 64 trials.
 
     Each function has its own copy of ``space`` and ``strategy``; ``special_space`` has other spaces
-    for functions of these names. ``symbols`` are the sizes, by name, that functions with symbolic
-    ones are measured at. One may have several values: the function is tuned at each, and gets
-    schedules for ranges of it (``size_family``), for which a quarter of ``time_budget`` is kept.
+    for functions of these names. What the rules make is measured as well, unless the space is of
+    one's own (a function, a generator of one's own): ``start_from_rules`` says otherwise.
+
+    ``symbols`` are the sizes, by name, that functions with symbolic ones are measured at. One may
+    have several values: the function is tuned at each, and gets schedules for ranges of it
+    (``size_family``), for which a quarter of ``time_budget`` is kept.
 
     Raises ``TuneError`` if there is no function to tune, or none of a name in ``special_space``.
     """
@@ -83,6 +87,7 @@ def tune_tir(
             task_name=name + at,
             rand_state=seed + number,
             symbols=sizes,
+            start_from_rules=start_from_rules,
         )
         for number, (name, function) in enumerate(functions.items())
         for at, sizes in sizes_of(normalized(function), symbols)

@@ -168,6 +168,7 @@ def tune_tasks(
     min_improvement: float = 0.0,
     max_lag: float = math.inf,
     num_tuning_cores: int | str | None = None,
+    start_from_rules: bool | None = None,
     part_of: Whole | None = None,
 ) -> Database:
     """Tune tasks into a database and return it.
@@ -178,6 +179,8 @@ def tune_tasks(
     comparison of the best candidates included. A search whose best is more than ``max_lag`` times
     as slow as what the rules make gets no more trials; with the rules' other choices tried, its
     task ends, and the table says so. Unless it is given, a task gets the trials that are asked for.
+    ``start_from_rules`` says of all tasks whether what the rules make is measured, too; without it,
+    each context says so itself.
 
     Records and a log go to ``work_dir`` (without one, records stay in memory). The search starts
     from the database's existing records; a cost model requested by name starts from what it learned
@@ -193,6 +196,9 @@ def tune_tasks(
     """
     if not tasks:
         raise TuneError("there is nothing to tune: no tasks")
+    if start_from_rules is not None:
+        for task in tasks:
+            task.choose_rules(start_from_rules)
     if post_optimization:
         return _tune_and_descend(
             tasks, task_weights, max_trials_global, time_budget, task_scheduler,

@@ -56,8 +56,10 @@ class TuneContext(Task):
     candidates, as long as measured times rank them alike. A search may use ``num_threads``
     (``"physical"`` and ``"logical"`` are the machine's cores); those here take one, for arrays.
     ``logger`` gets what the context has to say. ``start_from_rules`` measures the rule-based
-    schedule first, and its neighbours. ``constant_bytes`` are those of the graph that calls the
-    function, if it reads any of them: rules schedule it as they would there.
+    schedule first, and its neighbours; by default (``None``) it doesn't if the space is of one's
+    own: a function, a generator of a class of one's own, or of rules that one lists.
+    ``constant_bytes`` are those of the graph that calls the function, if it reads any of them:
+    rules schedule it as they would there.
 
     To tune without a task scheduler: ``pre_tuning``; by turns ``generate_measure_candidates``,
     until that is ``None``, and ``notify_runner_results``; at last ``post_tuning``.
@@ -74,7 +76,7 @@ class TuneContext(Task):
         rand_state: int = 0,
         num_threads: int | str = "physical",
         logger: logging.Logger | None = None,
-        start_from_rules: bool = True,
+        start_from_rules: bool | None = None,
         symbols: Mapping[str, int] | None = None,
         constant_bytes: int = 0,
     ) -> None:
@@ -95,21 +97,32 @@ class TuneContext(Task):
         self.space_generator._initialize_with_tune_context(self)
         self.symbols = symbols
         self.constant_bytes = constant_bytes
-        self.start_from_rules = start_from_rules
         self.num_trials_per_iter = 0
         self.trials_left: float = math.inf
         """How many candidates ``generate_measure_candidates`` may still return."""
         self.max_lag = math.inf
         """How many times as slow as what the rules make a search's best may be for it to go on."""
         self._similar: list[Near] | None = None
+        if start_from_rules is None:
+            own = space_generator is not None and not isinstance(space_generator, str)
+            start_from_rules = not (own and self.space_generator.is_users_own)
+        self.choose_rules(start_from_rules)
+
+    def choose_rules(self, start_from_rules: bool) -> None:
+        """Decide, before tuning, whether what the rules could make is measured, too."""
+        self.start_from_rules = start_from_rules
         self.rule_choices: RuleChoices | None = None
         """What the rules could make of the task; ``None`` without ``start_from_rules``."""
         if start_from_rules and self.target.kind == "llvm":
             func: PrimFunc = self.mod["main"]
-            if constant_bytes and func.attrs.get(LAYOUT_FREE):
-                func = func.with_attr(CONSTANT_BYTES, constant_bytes)
+            if self.constant_bytes and func.attrs.get(LAYOUT_FREE):
+                func = func.with_attr(CONSTANT_BYTES, self.constant_bytes)
             self.rule_choices = RuleChoices(
-                func, self.args_info, dlight.kernels_and_rules(self.target), self.target, task_name
+                func,
+                self.args_info,
+                dlight.kernels_and_rules(self.target),
+                self.target,
+                self.task_name,
             )
             self.rule_choices.rejected = self.rejected
 

@@ -97,6 +97,11 @@ class SpaceGenerator:
         """Return the sketches of a module: schedules whose sampling decisions may be changed."""
         raise NotImplementedError(f"{type(self).__name__} must define generate_design_space")
 
+    @property
+    def is_users_own(self) -> bool:
+        """Whether a user says what is in the space, so that nothing else is measured unasked."""
+        return True
+
     def clone(self) -> SpaceGenerator:
         """Return a generator of the same space that shares no state with this one."""
         return copy.deepcopy(self)

@@ -49,6 +49,12 @@ class PostOrderApply(SpaceGenerator):
         self.f_block_filter = f_block_filter
         self.max_sketches = max_sketches
 
+    @property
+    def is_users_own(self) -> bool:
+        """Whether a user lists the rules."""
+        by_name = self._sch_rules is None or isinstance(self._sch_rules, str)
+        return type(self) is not PostOrderApply or not by_name
+
     def generate_design_space(self, mod: IRModule) -> list[Schedule]:
         """Return the sketches."""
         made = [Schedule(mod, seed=self.seed)]

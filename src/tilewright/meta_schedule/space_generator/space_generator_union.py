@@ -48,6 +48,14 @@ class SpaceGeneratorUnion(SpaceGenerator):
             SpaceGenerator.create(item, target=target) for item in self.space_generators
         ]
 
+    @property
+    def is_users_own(self) -> bool:
+        """Whether one of the generators is."""
+        return type(self) is not SpaceGeneratorUnion or any(
+            item.is_users_own if isinstance(item, SpaceGenerator) else not isinstance(item, str)
+            for item in self.space_generators
+        )
+
     def generate_design_space(self, mod: IRModule) -> list[Schedule]:
         """Return the sketches of all generators.
 

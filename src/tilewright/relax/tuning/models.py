@@ -147,6 +147,7 @@ def tune_relax(
     time_budget: float | None = None,
     symbols: Symbols | None = None,
     race: bool = True,
+    start_from_rules: bool | None = None,
     **options: Any,
 ) -> Database:
     """Tune a model's tasks into the database of ``work_dir``; return the database.
@@ -154,13 +155,14 @@ def tune_relax(
     Up to the fraction ``alternatives`` of the trials measures which algorithms are fastest for
     convolutions (``conv_algorithms``), since that decides which functions there are. Each task has
     its own copy of ``space`` and ``strategy``; ``special_space`` has other spaces for tasks of
-    these names. ``num_tuning_cores`` are the processes of the builder ``"local"``. With
-    ``post_optimization``, the last quarter of the trials goes to coordinate descent around the best
-    of each task. ``symbols`` are the sizes, by name, that functions with symbolic ones are measured
-    at; one may have several values, see ``tune_tir``. Whole graphs are compared before the search,
-    with convolutions by estimate and as measured, and in the end (``race``, see ``graph_race``);
-    the database keeps what wins. Unless a runner says otherwise, candidates for CPUs find constants
-    in as far caches as in a graph of so many bytes of them. It all ends after
+    these names. A space of one's own is all that is measured, unless ``start_from_rules`` asks for
+    what the rules make. ``num_tuning_cores`` are the processes of the builder ``"local"``.
+    With ``post_optimization``, the last quarter of the trials goes to coordinate descent around the
+    best of each task. ``symbols`` are the sizes, by name, that functions with symbolic ones are
+    measured at; one may have several values, see ``tune_tir``. Whole graphs are compared before the
+    search, with convolutions by estimate and as measured, and in the end (``race``, see
+    ``graph_race``); the database keeps what wins. Unless a runner says otherwise, candidates for
+    CPUs find constants in as far caches as in a graph of so many bytes of them. It all ends after
     ``max_trials_global`` trials, and what follows them, or ``time_budget`` seconds. Other options
     are those of :func:`tilewright.meta_schedule.tune_tasks`.
 
@@ -180,7 +182,10 @@ def tune_relax(
     comparison = _graph_race(mod, target, opened, values[-1], progress) if race else None
     constants = _constant_bytes(mod, Target(target), comparison)
     runner = runner.in_graph(constants)
-    settings = {**options, "strategy": strategy, "space": space, "scheduler": scheduler}
+    settings = {
+        **options, "strategy": strategy, "space": space, "scheduler": scheduler,
+        "start_from_rules": start_from_rules,
+    }  # fmt: skip
     settings.pop("progress", None)
     digest = run_digest(
         (), (), graph_hash(mod), Target(target), op_names, seed, symbols, post_optimization,
@@ -224,6 +229,7 @@ def tune_relax(
                 symbols=symbols,
                 special_space=special_space,
                 constant_bytes=constants,
+                start_from_rules=start_from_rules,
             )
             tune_tasks(
                 contexts,
