@@ -20,10 +20,10 @@ import json
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, partial
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import tilewright
 from tilewright.codegen.llvm.jit import resolve_cpu
 from tilewright.codegen.llvm.object_cache import read_entry, write_entry
 from tilewright.codegen.llvm.package import link_library
@@ -92,7 +92,7 @@ class GraphKey:
 @lru_cache(maxsize=1)
 def _sources() -> str | None:
     """The hash of this package's source, unless it has been edited since this process started."""
-    root = Path(tilewright.__file__).parent
+    root = Path(str(files("tilewright")))
     digest = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
         if path.stat().st_mtime > _STARTED:
