@@ -82,9 +82,12 @@ def test_rules() -> None:
 
 def test_searches() -> None:
     search = search_strategy.EvolutionarySearch(
-        population_size=9, genetic_num_iters=2, genetic_mutate_prob=0.5, eps_greedy=0.1
-    )
+        population_size=9, init_measured_ratio=0.3, init_min_unmeasured=7, max_fail_count=2,
+        genetic_num_iters=2, genetic_mutate_prob=0.5, eps_greedy=0.1,
+    )  # fmt: skip
     assert (search.population_size, search.genetic_num_iters) == (9, 2)
+    assert (search.init_measured_ratio, search.init_min_unmeasured) == (0.3, 7)
+    assert search.max_fail_count == 2
     assert (search.genetic_mutate_prob, search.eps_greedy) == (0.5, 0.1)
     assert task_scheduler.GradientBased(window_size=4).window_size == 4
     parts = [space_generator.PostOrderApply(), space_generator.PostOrderApply()]

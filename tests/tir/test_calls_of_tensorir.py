@@ -108,8 +108,9 @@ def test_what_stands_alone() -> None:
         False
     ] * 3
     assert get_global_func(name="nothing", allow_missing=True) is None
-    with pytest.raises(RunError, match="nothing"):
+    with pytest.raises(RunError, match="nothing") as caught:
         get_global_func(name="nothing", allow_missing=False)
+    assert isinstance(caught.value, ValueError)
     before = runtime.num_threads()
     runtime.set_num_threads(3)
     assert runtime.num_threads() == 3

@@ -216,3 +216,23 @@ def test_folders_of_tools() -> None:
     assert importlib.import_module("tilewright.contrib").utils is own
     with pytest.raises(ImportError, match="contrib"):
         importlib.import_module("tilewright.contrib.cublas")
+
+
+def test_statements_print_as_script(capsys: pytest.CaptureFixture[str]) -> None:
+    loops = Spelled["mm_relu"].body.block.body.stmts[0]
+    assert "for i, j, k in T.grid(32, 32, 32):" in str(loops)
+    assert 'with T.block("Y")' in str(loops) and "Y[vi, vj] = T.float32(0.0)" in str(loops)
+    print(loops)
+    loops.show()
+    shown = capsys.readouterr().out
+    assert shown.count("T.grid(32, 32, 32)") == 2 and "import" not in shown
+    assert str(loops) == loops.script()
+
+
+def test_statements_of_nothing_around_them_say_what_they_use() -> None:
+    n, buffer = tvm.tirx.Var("n", "int32"), tvm.tirx.decl_buffer((8,), "float32", name="A")
+    store = tvm.tirx.BufferStore(buffer, 1.0, [n])
+    assert str(store) == ('n = T.int32()\nA = T.Buffer((8,), "float32")\nA[n] = T.float32(1.0)\n')
+    assert repr(store).startswith("BufferStore(")
+    assert str(tvm.tirx.Evaluate(0)) == "T.evaluate(0)\n"
+    assert str(tvm.tirx.SeqStmt([store, store])).count("A[n] = T.float32(1.0)\n") == 2

@@ -106,7 +106,7 @@ from tilewright.ir.instrument import (
     pass_instrument,
 )
 from tilewright.ir.json import load_json, make_node, register_text, save_json
-from tilewright.ir.module import GLOBAL_INFOS, GLOBAL_SYMBOL, BaseFunc, GlobalVar, IRModule
+from tilewright.ir.module import GLOBAL_INFOS, GLOBAL_SYMBOL, BaseFunc, GlobalVar, IRModule, Shown
 from tilewright.ir.node import (
     Node,
     attr,

@@ -22,7 +22,7 @@ GLOBAL_INFOS = "global_infos"
 
 
 class Shown(Node):
-    """Base of functions and modules, which have a text."""
+    """Base of functions, modules and statements, which have a text."""
 
     __slots__ = ()
 

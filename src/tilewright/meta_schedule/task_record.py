@@ -90,6 +90,16 @@ class TaskRecord:
         return f"ended: {self.ended}" if self.ended else "ended"
 
     @property
+    def ctx(self) -> TuneContext:
+        """The task's context, as TVM calls it."""
+        return self.context
+
+    @property
+    def task_weight(self) -> float:
+        """The task's weight, as TVM calls it."""
+        return self.weight
+
+    @property
     def name(self) -> str:
         """The task's name."""
         return self.context.task_name

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tilewright.runtime.ffi import tvm_ffi
-from tilewright.support.errors import RunError
+from tilewright.support.errors import RunError, UnknownNameError
 from tilewright.support.registry import near_matches
 
 _OURS: dict[str, Callable[..., Any]] = {}
@@ -52,13 +52,15 @@ def register_global_func(
 def get_global_func(name: str, allow_missing: bool = False) -> Any:
     """Return a function by name.
 
-    Raises ``RunError`` if there is none, unless ``allow_missing``: then it returns ``None``.
+    Raises ``UnknownNameError`` (a ``RunError`` and a ``ValueError``) if there is none, unless
+    ``allow_missing``: then it returns ``None``.
     """
     if name in _OURS:
         return _OURS[name]
     found = tvm_ffi.get_global_func(name, allow_missing=True)
     if found is None and not allow_missing:
-        raise RunError(f"there is no global function {name!r}; {near_matches(name, list(_OURS))}")
+        known = near_matches(name, list(_OURS))
+        raise UnknownNameError(f"there is no global function {name!r}; {known}")
     return found
 
 

@@ -506,7 +506,11 @@ def _meta(node: object, name: str | None) -> Iterator[str]:
 def script(
     node: object, *, name: str | None = None, show_meta: bool = False, line_length: int = 100
 ) -> str:
-    """Print a module or function as a Python file; what ``node.script()`` calls."""
+    """Print a module or function as a Python file, a statement as part of one.
+
+    That is what ``node.script()`` calls.
+    """
+    whole = isinstance(node, (BaseFunc, IRModule))
     return (
-        to_text(node, name=name, header=True, show_meta=show_meta, line_length=line_length) + "\n"
+        to_text(node, name=name, header=whole, show_meta=show_meta, line_length=line_length) + "\n"
     )

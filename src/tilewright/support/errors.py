@@ -71,6 +71,10 @@ class RunError(TilewrightError):
     """A compiled function was called wrongly, or failed while it ran."""
 
 
+class UnknownNameError(RunError, ValueError):
+    """There is no global function of a name; a ``ValueError``, too, as programs for TVM expect."""
+
+
 class TuneError(TilewrightError):
     """Tuning can't go on: a bad configuration, an unusable database or work directory."""
 

@@ -14,7 +14,7 @@ from tilewright.ir import (
     TRUE,
     Expr,
     ExprLike,
-    Node,
+    Shown,
     StringImm,
     Var,
     add_content,
@@ -63,8 +63,8 @@ THREAD_TAGS = (
 threads, virtual threads."""
 
 
-class Stmt(Node):
-    """Base of all statements."""
+class Stmt(Shown):
+    """Base of all statements. They print as script; ``repr`` is short or names the fields."""
 
     __slots__ = ()
 

@@ -25,6 +25,7 @@ from tilewright.meta_schedule.search_strategy.base import (
 )
 from tilewright.meta_schedule.search_strategy.design import Variant, first_of_equals
 from tilewright.support.errors import TuneError
+from tilewright.support.refused import refuse_options
 
 Rows = Any
 
@@ -60,6 +61,8 @@ class Group:
 
 # A population is so many times the candidates that are asked for, up to ``population_size``.
 _PER_CANDIDATE, _LEAST_POPULATION = 64, 256
+_LEAST_SHARE = 64
+"""Candidates of each variant in the first generation, at least."""
 
 
 class EvolutionarySearch(SearchStrategy):
@@ -70,6 +73,10 @@ class EvolutionarySearch(SearchStrategy):
     before anything is known each has tiles of its own, later a fraction ``fresh_tiles`` of a batch
     has some that weren't tried. ``fallback_population`` limits variants whose candidates must be
     replayed one by one.
+
+    The first generation has the ``elites`` best that were measured, or as many as make up the
+    fraction ``init_measured_ratio`` of a population, and at least ``init_min_unmeasured`` that are
+    drawn. Where none of them is valid, more are drawn, ``max_fail_count`` times.
     """
 
     name = "evolutionary"
@@ -85,9 +92,25 @@ class EvolutionarySearch(SearchStrategy):
         focus: int = 8,
         fresh_tiles: float = 0.25,
         fallback_population: int = 24,
+        init_measured_ratio: float | None = None,
+        init_min_unmeasured: int = 50,
+        max_fail_count: int = 1,
+        genetic_max_fail_count: int | None = None,
         seed: int = 0,
     ) -> None:
         super().__init__(seed=seed)
+        refuse_options(
+            EvolutionarySearch,
+            {"genetic_max_fail_count": genetic_max_fail_count},
+            "children are bred all at once, and invalid ones left out",
+        )
+        if init_measured_ratio is not None and not 0.0 <= init_measured_ratio <= 1.0:
+            raise TuneError(f"init_measured_ratio is from 0 to 1, got {init_measured_ratio}")
+        if init_min_unmeasured < 0 or max_fail_count < 0:
+            raise TuneError("init_min_unmeasured and max_fail_count must not be negative")
+        self.init_measured_ratio = init_measured_ratio
+        self.init_min_unmeasured = init_min_unmeasured
+        self.max_fail_count = max_fail_count
         self.population_size = population_size
         self.genetic_num_iters = genetic_num_iters
         self.genetic_mutate_prob = genetic_mutate_prob
@@ -165,9 +188,13 @@ class EvolutionarySearch(SearchStrategy):
 
     def _initial(self, population: int) -> dict[int, Group]:
         """Draw candidates of all variants; add the best measured ones."""
-        share = max(64, population // len(self.variants))
+        share = max(_LEAST_SHARE, population // len(self.variants))
+        share = max(share, -(-self.init_min_unmeasured // len(self.variants)))
+        most = self.elites
+        if self.init_measured_ratio is not None:
+            most = round(self.init_measured_ratio * population)
         best: dict[int, list[Any]] = {}
-        for key, _ in sorted(self.times.items(), key=lambda item: item[1])[: self.elites]:
+        for key, _ in sorted(self.times.items(), key=lambda item: item[1])[:most]:
             number, data = key
             if np.isfinite(self.times[key]):
                 best.setdefault(number, []).append(np.frombuffer(data, dtype=np.int64))
@@ -178,8 +205,10 @@ class EvolutionarySearch(SearchStrategy):
             if number in best:
                 rows = np.concatenate([rows, np.stack(best[number])])
             group = self._evaluated(variant, rows)
-            if not len(group.rows) and variant.function is not None:
-                # Valid candidates are rare here: look harder once.
+            for _ in range(self.max_fail_count if variant.function is not None else 0):
+                if len(group.rows):
+                    break
+                # Valid candidates are rare here: look harder.
                 group = self._evaluated(variant, variant.draw(8 * size, self.rng))
             if len(group.rows):
                 groups[number] = group

@@ -83,6 +83,21 @@ class TaskScheduler:
         self.interrupted = False
         self._trials_per_task: int | None = None
 
+    @property
+    def tasks_(self) -> list[TaskRecord]:
+        """The tasks, as callbacks of TVM call them; so are the next two."""
+        return self.tasks
+
+    @property
+    def database_(self) -> Database | None:
+        """The database of the run."""
+        return self.database
+
+    @property
+    def cost_model_(self) -> CostModel | None:
+        """The cost model of the run."""
+        return self.cost_model
+
     def next_task_id(self) -> int:
         """Return the number of the task that gets the next batch, -1 if all are finished."""
         raise NotImplementedError(f"{type(self).__name__} must define next_task_id")
