@@ -166,7 +166,7 @@ def test_graphs_that_are_refused(net: Any) -> None:
     with pytest.raises(ImportModelError, match="no name of an operator"):
         from_fx(graph, INFO, custom_convert_map={nn.ReLU: None})  # type: ignore[dict-item]
     n = tvm.tir.Var("n", "int64")
-    with pytest.raises(ImportModelError, match="must be a number or a variable"):
+    with pytest.raises(ImportModelError, match="must be a number, not negative, or a variable"):
         from_fx(graph, [INFO[0], ((n + 1,), "float32")])
 
     class Writes(nn.Module):
@@ -251,5 +251,35 @@ def test_functions_are_captured_too() -> None:
 def test_graphs_of_symbolic_sizes_are_not_captured() -> None:
     x = torch.zeros(3, 4)
     torch._dynamo.mark_dynamic(x, 0)
-    with pytest.raises(Exception, match="only graphs of tensors of known sizes"):
+    with pytest.raises(ImportModelError, match="only graphs of tensors of known sizes"):
         dynamo_capture_subgraphs(lambda x: torch.sin(x) + 1, x)
+
+
+@pytest.mark.parametrize(
+    ("info", "message"),
+    [
+        ((-1, 3), "extent 0 of input 0 is -1: it must be a number, not negative"),
+        ((2, "n"), "extent 1 of input 0 is 'n'"),
+    ],
+)
+def test_extents_of_inputs_are_sizes(info: tuple[object, ...], message: str) -> None:
+    graph = torch.fx.symbolic_trace(torch.nn.Identity())
+    with pytest.raises(ImportModelError, match=message):
+        from_fx(graph, [(info, "float32")])
+
+
+@pytest.mark.parametrize("info", [3, (3, "float32"), ((3,),), ((3,), "float32", 1)])
+def test_inputs_are_shapes_with_dtypes(info: object) -> None:
+    graph = torch.fx.symbolic_trace(torch.nn.Identity())
+    with pytest.raises(ImportModelError, match=r"input 0 is .*: it must be a shape and a dtype"):
+        from_fx(graph, [info])
+
+
+def test_a_size_that_is_an_input_of_a_graph_is_refused() -> None:
+    def scaled(x: Any) -> Any:
+        return x.sum() * x.shape[0]
+
+    x = torch.ones(4)
+    torch._dynamo.mark_dynamic(x, 0)
+    with pytest.raises(ImportModelError, match="only graphs of tensors of known sizes"):
+        dynamo_capture_subgraphs(scaled, x)

@@ -88,7 +88,7 @@ def dynamo_capture_subgraphs(
     own: list[Any] = []
     if isinstance(model, torch.nn.Module):
         own = [*model.parameters(), *model.buffers()]
-    graphs: list[tuple[Any, list[tuple[tuple[int, ...], Any]]]] = []
+    graphs: list[tuple[Any, list[Any]]] = []
 
     def capture(graph_module: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         # What layers hold is passed to the graph, too.
@@ -97,7 +97,8 @@ def dynamo_capture_subgraphs(
             for number, value in enumerate(example_inputs)
             if any(value is item for item in own)
         }
-        given = [_info(value) for i, value in enumerate(example_inputs) if i not in held]
+        # What it takes is looked at later: PyTorch wraps errors of a backend.
+        given = [value for i, value in enumerate(example_inputs) if i not in held]
         graphs.append((_with_attributes(graph_module, held), given))
         run: Callable[..., Any] = graph_module.forward
         return run
@@ -105,10 +106,10 @@ def dynamo_capture_subgraphs(
     torch._dynamo.reset()
     torch.compile(model, backend=capture)(*params, **kwargs)
     mod = IRModule()
-    for number, (graph_module, infos) in enumerate(graphs):
+    for number, (graph_module, given) in enumerate(graphs):
         made = from_fx(
             graph_module,
-            infos,
+            [_info(value) for value in given],
             keep_params_as_input=keep_params_as_input,
             unwrap_unit_return_tuple=True,
         )
@@ -181,15 +182,21 @@ def _examples(input_info: InputInfo) -> tuple[list[Any], list[dict[int, Any] | N
     torch = require_torch()
     symbols: dict[Var, tuple[int, Any]] = {}
     inputs, dims = [], []
-    for number, (shape, dtype) in enumerate(input_info):
+    for number, info in enumerate(input_info):
+        try:
+            (*shape,), dtype = info
+        except (TypeError, ValueError):
+            raise ImportModelError(
+                f'input {number} is {info!r}: it must be a shape and a dtype, ((2, 3), "float32")'
+            ) from None
         sizes, axes = [], {}
         for axis, extent in enumerate(shape):
             size = as_int(extent)
-            if size is None:
+            if size is None or size < 0:
                 if not isinstance(extent, Var):
                     raise ImportModelError(
-                        f"extent {axis} of input {number} is {extent!r}: it must be a number or a "
-                        "variable"
+                        f"extent {axis} of input {number} is {extent!r}: it must be a number, not "
+                        "negative, or a variable"
                     )
                 # 0 and 1 would be taken for constants.
                 made = 3 + 2 * len(symbols), torch.export.Dim(extent.name, min=0)
