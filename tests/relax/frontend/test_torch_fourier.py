@@ -153,3 +153,15 @@ def test_gradients() -> None:
     torch._dynamo.reset()
     (found,) = torch.autograd.grad(tilewright.torch.compile(function)(x), x)
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_what_llvm_breaks_is_compiled_without_the_pass_that_breaks_it() -> None:
+    """``sroa`` used a vector of this graph before it was made: the process ended."""
+
+    class Inverse(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return torch.fft.irfft(x)
+
+    x = torch.randn(31, generator=torch.Generator().manual_seed(0))
+    found = tilewright.compile(Inverse().eval(), example_inputs=(x,))(x)
+    torch.testing.assert_close(found, torch.fft.irfft(x), rtol=1e-5, atol=1e-6)

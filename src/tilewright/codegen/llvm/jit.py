@@ -33,6 +33,9 @@ _FAST_PASSES = {
     "instruction_combine": "function(instcombine<no-verify-fixpoint>)",
     "simplify_cfg": "function(simplifycfg)",
 }
+# LLVM 22 may take apart vectors in memory (``sroa``) so that one is used before it is made, and
+# generating code from that ends the process. Such a module is compiled again without that pass.
+_WITHOUT_SROA = "fast without sroa"
 # Where LLVM 22 computes something wrong: it may join stores of single elements of a vector into one
 # of other elements, if the vector's length is neither a power of two nor a multiple of a register's
 # (24 x i32 with AVX-512) and they are stored in another order than they lie.
@@ -227,10 +230,11 @@ def _optimize(module: object, machine: object, passes: str, text: str) -> None:
     # Loops come scheduled: LLVM's own vectorisers only help where a loop was left scalar.
     tuning.loop_vectorization = tuning.slp_vectorization = passes == "O3"
     builder = llvm.create_pass_builder(machine, tuning)
-    if passes == "fast":
+    if passes in ("fast", _WITHOUT_SROA):
         manager = llvm.create_new_module_pass_manager()
         for name in _fast_passes(text):
-            getattr(manager, f"add_{name}_pass")()
+            if name != "sroa" or passes == "fast":
+                getattr(manager, f"add_{name}_pass")()
     else:
         manager = builder.getModulePassManager()
     manager.run(module, builder)
@@ -277,11 +281,23 @@ def _prepare(
 ) -> tuple[Any, Any]:
     """A module after the passes and its machine, both llvmlite's."""
     machine = target_machine(triple, cpu, features, opt_level=_LEVELS.get(passes, _FAST_LEVEL))
-    module = parse(text)
-    module.triple = machine.triple
-    module.data_layout = str(machine.target_data)
-    _optimize(module, machine, passes, text)
+    for chosen in (passes, _WITHOUT_SROA):
+        module = parse(text)
+        module.triple = machine.triple
+        module.data_layout = str(machine.target_data)
+        _optimize(module, machine, chosen, text)
+        if chosen in ("none", _WITHOUT_SROA) or _is_valid(module):
+            break
     return module, machine
+
+
+def _is_valid(module: Any) -> bool:
+    """Whether the passes left a module whose values are made before they are used."""
+    try:
+        module.verify()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _compile(
