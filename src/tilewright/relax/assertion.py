@@ -11,7 +11,7 @@ from tilewright.relax.struct_info import StructInfo, TupleStructInfo
 from tilewright.support.errors import VerifyError
 
 
-@operator("assert_op", pure=False)
+@operator("assert_op", effect="update")
 def assert_op(condition: Prim, format_args: Shape | None = None, format: str = "") -> StructInfo:
     """Stop the graph unless the condition holds.
 

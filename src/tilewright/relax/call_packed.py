@@ -59,14 +59,14 @@ def _infer_outputs(call: RelaxCall) -> StructInfo:
     return call.sinfo_args[0] if len(call.sinfo_args) == 1 else TupleStructInfo(call.sinfo_args)
 
 
-CALL_PACKED = raw_op("call_packed", _infer_result, pure=False, effect=True)
+CALL_PACKED = raw_op("call_packed", _infer_result, effect="opaque")
 CALL_PURE_PACKED = raw_op("call_pure_packed", _infer_result)
 CALL_DPS_PACKED = raw_op("call_dps_packed", _infer_outputs)
 CALL_INPLACE_PACKED = raw_op("call_inplace_packed", _infer_result)
-CALL_WITH_OBJECTS = raw_op("call_with_objects", _infer_result, pure=False)
-PRINT = raw_op("print", lambda call: _NOTHING, pure=False, effect=True)
+CALL_WITH_OBJECTS = raw_op("call_with_objects", _infer_result, effect="update")
+PRINT = raw_op("print", lambda call: _NOTHING, effect="opaque")
 NULL_VALUE = raw_op("null_value", lambda call: ObjectStructInfo())
-ASSERT_TENSOR = raw_op("assert_tensor", lambda call: _NOTHING, pure=False)
+ASSERT_TENSOR = raw_op("assert_tensor", lambda call: _NOTHING, effect="update")
 
 
 @builder("call_packed")

@@ -36,8 +36,7 @@ def raw_op(
     name: str,
     infer: Any,
     *,
-    pure: bool = True,
-    effect: bool = False,
+    effect: str = "pure",
     decompose: Callable[[RelaxCall], RelaxExpr | None] | None = None,
 ) -> RelaxOp:
     """An operator whose operands are not described by a signature."""
@@ -46,7 +45,7 @@ def raw_op(
         raise VerifyError(f"{name} infers from its call")
 
     rule.__doc__ = f"``{name}``; built by its own function."
-    operator(name, pure=pure, effect=effect, decompose=decompose)(rule)
+    operator(name, effect=effect, decompose=decompose)(rule)
     BUILDERS.pop(name)
     op = get_op(name)
     op.infer = infer  # type: ignore[method-assign]
@@ -87,7 +86,7 @@ CALL_TIR_WITH_GRAD = raw_op(
     _infer_call_tir,
     decompose=lambda call: RelaxCall(CALL_TIR, call.args, {}, call.sinfo_args),
 )
-CALL_DPS = raw_op("call_dps", lambda call: ObjectStructInfo(), pure=False)
+CALL_DPS = raw_op("call_dps", lambda call: ObjectStructInfo(), effect="update")
 
 
 @builder("call_tir")

@@ -12,19 +12,19 @@ from tilewright.relax.struct_info import StructInfo, TensorStructInfo
 from tilewright.support.errors import VerifyError
 
 
-@operator("memory.empty", pure=False)
+@operator("memory.empty", effect="update")
 def empty(shape: Shape, dtype: str = "float32") -> StructInfo:
     """Fresh memory for a tensor."""
     return TensorStructInfo(shape, dtype)
 
 
-@operator("memory.workspace", pure=False)
+@operator("memory.workspace", effect="update")
 def workspace(size: Prim) -> StructInfo:
     """The function's scratch memory, in bytes, aligned to 64."""
     return TensorStructInfo((size,), "uint8")
 
 
-@operator("memory.alloc_tensor", pure=False)
+@operator("memory.alloc_tensor", effect="update")
 def alloc_tensor(storage: Tensor, offset: Prim, shape: Shape, dtype: str = "float32") -> StructInfo:
     """A tensor that starts at byte ``offset`` of the workspace.
 

@@ -93,12 +93,9 @@ class RelaxOp(Op):
         decompose: Callable[[RelaxCall], RelaxExpr | None] | None = None,
         usual: Callable[[RelaxCall], RelaxExpr | None] | None = None,
         prepare: Callable[..., dict[str, Any]] | None = None,
-        pure: bool = True,
-        effect: bool = False,
+        effect: str = "pure",
     ) -> None:
-        impure = "opaque" if effect else "update"
-        doc = inspect.getdoc(rule) or ""
-        super().__init__(f"relax.{key}", None, "given", "pure" if pure else impure, doc)
+        super().__init__(f"relax.{key}", None, "given", effect, inspect.getdoc(rule) or "")
         self.key = key
         self.rule = rule
         self.legalize = legalize
@@ -106,7 +103,6 @@ class RelaxOp(Op):
         self.decompose = decompose
         self.usual = usual
         self.prepare = prepare
-        self.pure = pure
         self.signature = inspect.signature(rule)
         self.operand_kinds: dict[str, type] = {}
         self.attributes: list[str] = []
@@ -381,14 +377,14 @@ def operator(
     decompose: Callable[[RelaxCall], RelaxExpr | None] | None = None,
     usual: Callable[[RelaxCall], RelaxExpr | None] | None = None,
     prepare: Callable[..., dict[str, Any]] | None = None,
-    pure: bool = True,
-    effect: bool = False,
+    effect: str = "pure",
 ) -> Callable[[Callable[..., StructInfo]], Builder]:
     """Declare an operator by its inference rule; see the module's docstring.
 
-    ``prepare(operands and attributes)`` may complete attributes when a call is built. An operator
-    that is not ``pure`` is never removed, merged or folded. One with an ``effect`` that the world
-    sees needs a function that is stated to be impure.
+    ``prepare(operands and attributes)`` may complete attributes when a call is built. One with an
+    ``effect`` is never removed, merged or folded: ``"update"`` if it is about memory or a check of
+    the graph itself, ``"opaque"`` if the world sees it, which needs a function that is stated to be
+    impure.
     """
 
     def declare(rule: Callable[..., StructInfo]) -> Builder:
@@ -402,7 +398,6 @@ def operator(
                 decompose=decompose,
                 usual=usual,
                 prepare=prepare,
-                pure=pure,
                 effect=effect,
             ),
         )

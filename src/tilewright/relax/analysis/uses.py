@@ -74,7 +74,7 @@ def is_impure(value: RelaxExpr) -> bool:
         return any(is_impure(b.value) for branch in value.branches for b in nested_bindings(branch))
     if not isinstance(value, RelaxCall):
         return False
-    if isinstance(value.op, RelaxOp) and not value.op.pure:
+    if isinstance(value.op, RelaxOp) and value.op.effect != "pure":
         return True
     return not value.attrs.get("pure", True)
 

@@ -147,7 +147,9 @@ def fold_call(value: RelaxExpr, compiled: Compiled | None = None) -> RelaxExpr |
 
 def _is_foldable(value: RelaxCall) -> bool:
     op = value.op
-    return isinstance(op, RelaxOp) and op.pure and not (op.numpy is None and op.legalize is None)
+    if not isinstance(op, RelaxOp) or op.effect != "pure":
+        return False
+    return op.numpy is not None or op.legalize is not None
 
 
 def _fold(value: RelaxCall, known: Compiled) -> RelaxExpr | None:
