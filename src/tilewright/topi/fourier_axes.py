@@ -33,17 +33,14 @@ def transform_axis(parts: Parts, axis: int, length: int, sign: float, scale: flo
     where = _Place.of(parts[0], axis)
     what = Transform((), sign, where.dtype, scale, where.lanes)
     if where.columns is None:
-        result = parts[0].dtype
-        found = transform_any(
-            of_parts(parts, where.dtype), where.rows, length, what._replace(result=result)
-        )
-        return found
+        what = what._replace(result=where.result_dtype)
+        return transform_any(of_parts(parts, where.dtype), where.rows, length, what)
     made = transform_any(_moved(of_parts(parts, where.dtype), where), where.rows, length, what)
 
     def element(buffers: Sequence[Buffer], at: _At, f: Expr) -> tuple[list[Expr], list[Stmt]]:
         return list(at(buffers, f)), []
 
-    re, im = where.finished("fourier", made, (), length, element, parts[0].dtype, 2)
+    re, im = where.finished("fourier", made, (), length, element, 2)
     return re, im
 
 
@@ -69,7 +66,7 @@ def transform_real_axis(x: Tensor, axis: int, length: int, scale: float) -> Part
         return list(value), lets
 
     frequencies = length // 2 + 1
-    re, im = where.finished("spectra", made, spectra.turns(), frequencies, element, x.dtype, 2)
+    re, im = where.finished("spectra", made, spectra.turns(), frequencies, element, 2)
     return re, im
 
 
@@ -107,7 +104,7 @@ def transform_to_real_axis(parts: Parts, axis: int, length: int, scale: float) -
         re, im = at(buffers, n)
         return [re, im] if paired else [re], []
 
-    (found,) = where.finished("signal", made, (), count, element, parts[0].dtype, 1, paired)
+    (found,) = where.finished("signal", made, (), count, element, 1, paired)
     return found
 
 
@@ -122,15 +119,17 @@ class _Place(NamedTuple):
     between: tuple[Expr, ...]
     columns: Columns | None
     dtype: str
+    """Of sums."""
+    result_dtype: str
 
     @staticmethod
     def of(x: Tensor, axis: int) -> _Place:
         at, dtype = normal_axis(axis, x.ndim), sum_dtype(x.dtype)
         shape = tuple(map(as_expr, x.shape))
         if at == x.ndim - 1:
-            return _Place(shape[:at], (), None, dtype)
+            return _Place(shape[:at], (), None, dtype, x.dtype)
         columns = Columns(shape[-1], _LINE // _WIDTHS[dtype])
-        return _Place(shape[:at], shape[at + 1 : -1], columns, dtype)
+        return _Place(shape[:at], shape[at + 1 : -1], columns, dtype, x.dtype)
 
     @property
     def lanes(self) -> int:
@@ -162,12 +161,11 @@ class _Place(NamedTuple):
         tables: Sequence[Tensor],
         count: int,
         element: Callable[..., tuple[list[Expr], list[Stmt]]],
-        dtype: str,
         outputs: int,
         paired: bool = False,
     ) -> list[Tensor]:
         """The last stage, in the order of results: ``count`` elements, or ``[count, 2]``."""
-        lanes, split = self.lanes, len(self.before)
+        lanes, split, dtype = self.lanes, len(self.before), self.result_dtype
 
         def body(operands: Sequence[Buffer], outs: Sequence[Buffer]) -> Stmt:
             def one(*place: Var) -> Stmt:

@@ -118,7 +118,6 @@ class SimulatedHands:
 
     def __init__(
         self,
-        clock: Clock,
         driver: Driver,
         count: int,
         seconds: Callable[[], float],
@@ -127,7 +126,7 @@ class SimulatedHands:
         rng: random.Random,
         first: float = 0.0,
     ) -> None:
-        self.clock, self.driver, self.rng = clock, driver, rng
+        self.clock, self.driver, self.rng = driver.clock, driver, rng
         self.seconds, self.recorded, self.loss, self.first = seconds, recorded, loss, first
         self.busy = 0.0
         self.lost = 0
@@ -142,9 +141,11 @@ class SimulatedHands:
         self.clock.after(seconds, lambda: self.handle(Joined(name, name)))
 
     def now(self) -> float:
+        """Return the simulated time in seconds."""
         return self.clock.now
 
     def start(self, worker: str, message: object) -> None:
+        """Have an idle worker work: its answer, or its loss, comes later."""
         took = self.seconds() + (0.0 if worker in self._known else self.first)
         self._known.add(worker)
         latency = self.rng.choice(self.recorded.latency)
@@ -170,12 +171,15 @@ class SimulatedHands:
         self.driver.spend(self.recorded.send / 4, sent)
 
     def wait(self, seconds: float) -> list[Joined | Done | Lost]:
+        """Raise an error: the clock tells what happens."""
         raise NotImplementedError("the clock tells what happens")
 
     def discard(self, worker: str, *, replace: bool) -> None:
+        """Start another worker in the place of one."""
         self._start_worker(self.recorded.start)
 
     def close(self) -> None:
+        """Forget which workers have run the unscheduled program."""
         self._known.clear()
 
 
@@ -198,9 +202,7 @@ class _Run:
         self.done = self.given_up = 0
         self.batches: list[_Batch] = []
         self.owners: dict[tuple[bool, int], _Batch] = {}
-        make = partial(
-            SimulatedHands, self.clock, self.driver, recorded=recorded, loss=setup.loss, rng=rng
-        )
+        make = partial(SimulatedHands, self.driver, recorded=recorded, loss=setup.loss, rng=rng)
         self.builders = make(setup.builders, lambda: rng.choice(recorded.build))
         self.devices = make(
             setup.devices, lambda: rng.choice(recorded.measure), first=recorded.reference

@@ -58,9 +58,9 @@ What was checked against the PTX ISA, and is not seen on the simulator alone:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from tilewright.arith import Analyzer
 from tilewright.ir import (
@@ -150,6 +150,30 @@ def registers(consumers: int) -> tuple[int, int, int] | None:
     return _LEAST, min(most, _MOST_REGISTERS), each
 
 
+class _Threads(NamedTuple):
+    """A block's threads before the producer has its own: warpgroups along ``threadIdx.y``."""
+
+    lane: Var
+    group: Var
+    consumers: int
+
+    @staticmethod
+    def of(loops: Sequence[For]) -> _Threads:
+        """Those of a kernel; ``LowerError`` if they are no warpgroups."""
+        by_tag = {loop.thread: loop for loop in loops}
+        lanes, groups = by_tag.get("threadIdx.x"), by_tag.get("threadIdx.y")
+        consumers = None if groups is None else as_int(groups.extent)
+        if (
+            lanes is None or groups is None or consumers is None or "threadIdx.z" in by_tag
+            or as_int(lanes.extent) != WARPGROUP_SIZE
+        ):  # fmt: skip
+            raise LowerError(
+                f"{PIPELINE_SPECIALISED}: a block's threads are warpgroups along threadIdx.y, of "
+                f"{WARPGROUP_SIZE} threads along threadIdx.x"
+            )
+        return _Threads(lanes.loop_var, groups.loop_var, consumers)
+
+
 def _specialised(kernel: For, analyzer: Analyzer, effects: EffectTable) -> Stmt:
     loops, body = thread_nest(kernel)
     found = [
@@ -159,17 +183,7 @@ def _specialised(kernel: For, analyzer: Analyzer, effects: EffectTable) -> Stmt:
         return kernel
     if len(found) > 1:
         raise LowerError(f"a kernel has one loop with {PIPELINE_SPECIALISED}, not {len(found)}")
-    by_tag = {loop.thread: loop for loop in loops}
-    lanes, groups = by_tag.get("threadIdx.x"), by_tag.get("threadIdx.y")
-    consumers = None if groups is None else as_int(groups.extent)
-    if (
-        lanes is None or groups is None or consumers is None or "threadIdx.z" in by_tag
-        or as_int(lanes.extent) != WARPGROUP_SIZE
-    ):  # fmt: skip
-        raise LowerError(
-            f"{PIPELINE_SPECIALISED}: a block's threads are warpgroups along threadIdx.y, of "
-            f"{WARPGROUP_SIZE} threads along threadIdx.x"
-        )
+    threads = _Threads.of(loops)
     for loop in loops:
         bind_loop(analyzer, loop)
     grid = ClusterGrid(loops, body, analyzer)
@@ -180,11 +194,10 @@ def _specialised(kernel: For, analyzer: Analyzer, effects: EffectTable) -> Stmt:
             f"loop {found[0].loop_var.name}: blocks of a cluster have different numbers of steps, "
             "and send each other what they copy"
         )
-    lane, group = lanes.loop_var, groups.loop_var
-    build = _Roles(found[0], turns, lane, group, consumers, analyzer, effects, grid).build
-    body = _for_consumers(body, turns or found[0], groups.loop_var < consumers, build)
+    build = _Roles(found[0], turns, threads, analyzer, effects, grid).build
+    body = _for_consumers(body, turns or found[0], threads.group < threads.consumers, build)
     for loop in reversed(loops):
-        more = loop.extent + 1 if loop is groups else loop.extent
+        more = loop.extent + 1 if loop.loop_var is threads.group else loop.extent
         body = loop.replace(extent=analyzer.simplify(more), body=body)
     return body
 
@@ -253,15 +266,13 @@ class _Roles:
         self,
         loop: For,
         turns: For | None,
-        lane: Var,
-        group: Var,
-        consumers: int,
+        threads: _Threads,
         analyzer: Analyzer,
         effects: EffectTable,
         grid: ClusterGrid,
     ) -> None:
-        self.loop, self.lane, self.group, self.consumers = loop, lane, group, consumers
-        self.turns, self.analyzer, self.grid = turns, analyzer, grid
+        self.loop, self.turns, self.analyzer, self.grid = loop, turns, analyzer, grid
+        self.lane, self.group, self.consumers = threads
         if turns is not None:
             bind_loop(analyzer, turns)
         with inside_loop(analyzer, loop):

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tilewright.ir import IRModule, as_int
 from tilewright.relax.block_builder import BlockBuilder
@@ -30,7 +29,7 @@ from tilewright.relax.expr import (
 )
 from tilewright.relax.frontend.onnx import known
 from tilewright.relax.frontend.onnx.converters import CONVERTERS, Context
-from tilewright.relax.frontend.onnx.converters.base import DEFINED, Quantized
+from tilewright.relax.frontend.onnx.converters.base import DEFINED, Noted
 from tilewright.relax.frontend.onnx.inputs import (
     MOST_ELEMENTS,
     Inputs,
@@ -163,11 +162,8 @@ class _Importer:
             for item in model.functions
         }
         self.builder = BlockBuilder()
-        self.held: dict[RelaxExpr, NDArray[Any]] = {}
         self.inputs: dict[str, Value] = {}
-        self.quantized: dict[RelaxExpr, Quantized] = {}
-        self.elements: dict[RelaxExpr, str] = {}
-        """ONNX's element types of values whose dtype does not tell, as far as known."""
+        self.noted = Noted()
         self.made_of: dict[RelaxExpr, Sequence[Value]] = {}
         """The inputs of the nodes that make values."""
         self.element_of_result = ""
@@ -190,7 +186,7 @@ class _Importer:
         made = Inputs(graph, initial, shapes, dtypes, sanitize)
         inputs = made.params
         self.inputs = made.values
-        self.elements.update(made.elements)
+        self.noted.elements.update(made.elements)
         scope.values.update(made.values)
         params: list[RelaxVar] = []
         for name, array in initial.items():
@@ -199,7 +195,7 @@ class _Importer:
                     free_name(identifier(name, "param"), [*inputs, *params]),
                     TensorStructInfo(array.shape, array.dtype.name),
                 )
-                self.held[var] = array
+                self.noted.held[var] = array
                 params.append(var)
                 scope.values[name] = var
             else:
@@ -209,7 +205,7 @@ class _Importer:
         attrs: dict[str, Any] = {}
         if keep_params:
             attrs["num_input"] = len(inputs)
-            attrs["params"] = tuple(const(self.held[var]).value for var in params)
+            attrs["params"] = tuple(const(self.noted.held[var]).value for var in params)
         with self.builder.function("main", [*inputs, *params], attrs):
             with self.builder.dataflow() if dataflow else nullcontext():
                 results = self.run_graph(graph, scope)
@@ -342,20 +338,20 @@ class _Importer:
                 scope.values[name] = bound = self._bound(node, name, value)
                 element = self.element_of_result or self._kept_element(node, number, inputs, scope)
                 if element and isinstance(bound, RelaxExpr):
-                    self.elements[bound] = element
+                    self.noted.elements[bound] = element
                 if isinstance(bound, RelaxVar):
                     self.made_of.setdefault(bound, used)
 
     def _note_element(self, value: Value, element: int) -> None:
         """Remember ONNX's element type of a value if its dtype does not tell."""
         if isinstance(value, RelaxExpr) and element_name(element) in NARROW:
-            self.elements[value] = element_name(element)
+            self.noted.elements[value] = element_name(element)
 
     def _kept_element(
         self, node: onnx.NodeProto, number: int, inputs: Sequence[Value], scope: _Scope
     ) -> str:
         """The element type of a result that has an input's, where the dtype does not tell."""
-        found = [self.elements.get(v) if isinstance(v, RelaxExpr) else None for v in inputs]
+        found = [self.noted.elements.get(v) if isinstance(v, RelaxExpr) else None for v in inputs]
         domain = _domain(node.domain)
         if not any(found) or (domain, node.op_type, getattr(node, "overload", "")) in (
             self.functions
@@ -394,7 +390,7 @@ class _Importer:
                 name = element_name(item.t.data_type)
                 self.element_of_result = name if name in NARROW else ""
         if not domain and not self._is_narrow_cast(node, inputs):
-            arrays = [known.elements(value, self.held) for value in inputs]
+            arrays = [known.elements(value, self.noted.held) for value in inputs]
             said = {**attributes, known.OUTPUTS: len(node.output)}
             found = known.evaluate(node.op_type, said, inputs, arrays)
             if found is not None:
@@ -405,8 +401,7 @@ class _Importer:
             raise ImportModelError(f"{place(node)}: the model imports no operators of {domain!r}")
         if key in CONVERTERS:
             context = Context(
-                node, version, self.builder, self.held, self.elements,
-                self.quantized,
+                node, version, self.builder, self.noted,
                 lambda graph, values: self.run_subgraph(graph, values, scope), scope.get,
             )  # fmt: skip
             made = context.call(CONVERTERS.get(key), inputs, attributes)
@@ -423,7 +418,9 @@ class _Importer:
     def _is_narrow_cast(self, node: onnx.NodeProto, inputs: Sequence[Value]) -> bool:
         """Whether a node converts to a type that its second input's dtype does not tell."""
         like = inputs[1] if len(inputs) > 1 else None
-        return node.op_type == "CastLike" and isinstance(like, RelaxExpr) and like in self.elements
+        if node.op_type != "CastLike" or not isinstance(like, RelaxExpr):
+            return False
+        return like in self.noted.elements
 
     def _resolved(self, node: onnx.NodeProto, scope: _Scope) -> onnx.NodeProto:
         """A node with attributes of its own: in functions some are those of the call."""

@@ -35,7 +35,7 @@ other domains than ONNX's own are registered as ``com.microsoft.FastGelu``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -71,6 +71,18 @@ class Quantized:
     scale: Tensor
     zero_point: Tensor | None
     axis: int
+
+
+@dataclass(eq=False)
+class Noted:
+    """What is known of a graph's values besides their dtypes and shapes."""
+
+    held: dict[RelaxExpr, Array] = field(default_factory=dict)
+    """The numbers of parameters."""
+    elements: dict[RelaxExpr, str] = field(default_factory=dict)
+    """ONNX's element types of values whose dtype does not tell, as far as known."""
+    quantized: dict[RelaxExpr, Quantized] = field(default_factory=dict)
+    """What dequantised tensors come from."""
 
 
 CONVERTERS: Registry[Entry] = Registry("ONNX operator", ImportModelError)
@@ -123,9 +135,7 @@ class Context:
         node: onnx.NodeProto,
         opset: int,
         builder: BlockBuilder,
-        held: Mapping[RelaxExpr, Array],
-        elements: dict[RelaxExpr, str],
-        quantized: dict[RelaxExpr, Quantized],
+        noted: Noted,
         run_graph: Callable[[Any, Sequence[Value]], list[Value]],
         named: Callable[[str], Value],
     ) -> None:
@@ -139,10 +149,8 @@ class Context:
         """The value of a name in the node's graph, or in one around it."""
         self.element_of_result = ""
         """ONNX's element type of the results, if a converter says it: one without a dtype here."""
-        self.quantized = quantized
-        """What dequantised tensors come from."""
-        self._held = held
-        self._elements = elements
+        self.quantized = noted.quantized
+        self._noted = noted
 
     # ---- arguments ------------------------------------------------------------------------------
 
@@ -228,17 +236,17 @@ class Context:
             return value.array
         if isinstance(value, Constant):
             return value.data
-        return self._held.get(value) if isinstance(value, RelaxExpr) else None
+        return self._noted.held.get(value) if isinstance(value, RelaxExpr) else None
 
     def element(self, value: RelaxExpr) -> str:
         """ONNX's element type of a value, if that has no dtype here, else its dtype."""
-        return self._elements.get(value, value.dtype)
+        return self._noted.elements.get(value, value.dtype)
 
     def alike(self, made: RelaxExpr, source: Value) -> RelaxExpr:
         """Bind a value that is of the same element type as another one."""
         bound = self.emit(made)
-        if isinstance(source, RelaxExpr) and source in self._elements:
-            self._elements[bound] = self._elements[source]
+        if isinstance(source, RelaxExpr) and source in self._noted.elements:
+            self._noted.elements[bound] = self._noted.elements[source]
         return bound
 
     def array(self, value: Value, name: str) -> Array:
