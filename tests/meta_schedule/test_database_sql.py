@@ -32,6 +32,7 @@ from tilewright.meta_schedule.database import (
     MemoryDatabase,
     SQLDatabase,
     TuningRecord,
+    _sql_schema,
     _sql_tables,
     open_place,
 )
@@ -266,11 +267,11 @@ def test_older_tables_are_migrated_and_later_ones_refused(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add(SQLDatabase(url), matmul(), 1e-5)
-    now = _sql_tables.FORMAT
+    now = _sql_schema.FORMAT
     with monkeypatch.context() as later:
-        later.setattr(_sql_tables, "FORMAT", now + 2)
-        later.setattr(_sql_tables, "MIGRATIONS", (
-            *_sql_tables.MIGRATIONS,
+        later.setattr(_sql_schema, "FORMAT", now + 2)
+        later.setattr(_sql_schema, "MIGRATIONS", (
+            *_sql_schema.MIGRATIONS,
             ("ALTER TABLE tilewright_records ADD COLUMN note TEXT",),
             ("UPDATE tilewright_records SET note = 'old'",),
         ))  # fmt: skip
@@ -320,7 +321,7 @@ def test_older_tables_that_cannot_be_written(file: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(_sql_tables, "_PATIENCE", 0.1)
     with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as writer:
         writer.execute("BEGIN IMMEDIATE")
-        wanted = rf"is of format 1 and has to be migrated to {_sql_tables.FORMAT} \(once, by .*"
+        wanted = rf"is of format 1 and has to be migrated to {_sql_schema.FORMAT} \(once, by .*"
         with pytest.raises(TuneError, match=wanted + "locked"):
             SQLDatabase(at(file))
     assert len(SQLDatabase(at(file))) == 3
@@ -386,7 +387,7 @@ def test_a_file_that_can_not_be_written_can_be_asked(
         database.check_writable()
 
 
-@pytest.mark.parametrize("number", [1, _sql_tables.FORMAT])
+@pytest.mark.parametrize("number", [1, _sql_schema.FORMAT])
 @pytest.mark.parametrize("logged", [False, True])
 def test_files_in_a_folder_that_can_not_be_written(number: int, logged: bool) -> None:
     """SQLite wants to make files beside one that it reads; older tables are migrated in memory."""
@@ -433,7 +434,7 @@ def test_files_in_a_folder_that_can_not_be_written(number: int, logged: bool) ->
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs another user, who may not write")
 @pytest.mark.parametrize(
-    "number, stays", [(1, False), (_sql_tables.FORMAT, False), (_sql_tables.FORMAT, True)]
+    "number, stays", [(1, False), (_sql_schema.FORMAT, False), (_sql_schema.FORMAT, True)]
 )
 def test_what_others_write_to_a_file_that_is_read_as_it_is(number: int, stays: bool) -> None:
     """SQLite is told that such a file doesn't change, so it wouldn't look."""

@@ -7,11 +7,11 @@ The middle part of the LLVM emitter, above :mod:`emit_value` and below :mod:`emi
 from __future__ import annotations
 
 from collections.abc import Callable
-from operator import eq, ge, gt, le, lt, ne
 from typing import Any, TypeVar
 
 from tilewright.arith import holds_data
 from tilewright.codegen.checks import no_value
+from tilewright.codegen.llvm.comparisons import comparison_instruction, known_truth
 from tilewright.codegen.llvm.emit_masked import compare_ramp, joined_masks
 from tilewright.codegen.llvm.emit_value import ValueEmitter, lane_vector
 from tilewright.codegen.llvm.extrema import extremum_of_numbers, is_number, operands_to_test
@@ -72,9 +72,6 @@ _ROUNDED_CALLS = ("sqrt", "fma", "vector_reduce_add")
 #: Elementary functions that are one operation to LLVM, of which it has no scalable form.
 _FIXED_MATH = ("fmod",)
 _INT_OPS = {"Add": "add", "Sub": "sub", "Mul": "mul"}
-_FLOAT_COMPARE = {"EQ": "oeq", "NE": "une", "LT": "olt", "LE": "ole", "GT": "ogt", "GE": "oge"}
-_SIGNED = {"EQ": "eq", "NE": "ne", "LT": "slt", "LE": "sle", "GT": "sgt", "GE": "sge"}
-_UNSIGNED = {"EQ": "eq", "NE": "ne", "LT": "ult", "LE": "ule", "GT": "ugt", "GE": "uge"}
 
 #: An expression with one of these may have another value later, or another operand stand for it.
 may_change = contains(BufferLoad, Call, Let)
@@ -105,25 +102,6 @@ def _is_rounded(node: Any) -> bool:
     if type(node) is Select:
         return _is_rounded(node.true_value) and _is_rounded(node.false_value)
     return type(node).__name__ not in _FLOAT_OPS
-
-
-_COMPARE = {"EQ": eq, "NE": ne, "LT": lt, "LE": le, "GT": gt, "GE": ge}
-
-
-def _known_truth(name: str, a: str, b: str, kind: str) -> str | None:
-    """What a comparison of numbers, or ``and`` and ``or`` of truth values, amounts to if known."""
-    if name in ("And", "Or"):
-        neutral, final = ("true", "false") if name == "And" else ("false", "true")
-        if final in (a, b):
-            return final
-        return b if a == neutral else a if b in (neutral, a) else None
-    if kind not in ("int", "uint") or not (_is_literal(a) and _is_literal(b)):
-        return None
-    return "true" if _COMPARE[name](int(a), int(b)) else "false"
-
-
-def _is_literal(operand: str) -> bool:
-    return operand.lstrip("-").isdigit()
 
 
 class ExprEmitter(ValueEmitter, Visitor):
@@ -351,18 +329,13 @@ class ExprEmitter(ValueEmitter, Visitor):
             return edge
         a, b = self.visit(node.a), self.visit(node.b)
         dtype, name = node.a.dtype, type(node).__name__
-        kind = dtypes.kind_of(dtype)
         if name == "And" and dtypes.lanes_of(dtype) > 1:
             return joined_masks(self, a, b, dtypes.lanes_of(dtype))
-        known = _known_truth(name, a, b, kind)
+        known = known_truth(name, dtype, a, b)
         if known is not None:
             return known
-        if name in ("And", "Or"):
-            return self.pure(f"{name.lower()} {register_type(dtype)} {a}, {b}", a, b)
-        if kind == "float":
-            return self.pure(f"fcmp {_FLOAT_COMPARE[name]} {register_type(dtype)} {a}, {b}", a, b)
-        table = _SIGNED if kind == "int" else _UNSIGNED
-        return self.pure(f"icmp {table[name]} {register_type(dtype)} {a}, {b}", a, b)
+        instruction = comparison_instruction(name, dtype)
+        return self.pure(f"{instruction} {register_type(dtype)} {a}, {b}", a, b)
 
     def _and_or(self, node: CompareExpr, op: str) -> str:
         """Short-circuit when the second operand may fault."""
