@@ -116,13 +116,18 @@ def test_decisions_with_few_options_have_the_best_one_by_score(target):
     rows = variant.draw(40, strategy.rng)
     rows[:, place] = 0
     group = strategy._evaluated(variant, rows)
-    settled = strategy._settled(number, group)
+    extended = strategy._with_all_options(number, group)
     best = group.rows[np.argmax(group.scores)]
-    options = {int(row[place]) for row in settled.rows if (np.delete(row - best, place) == 0).all()}
+    options = {
+        int(row[place]) for row in extended.rows if (np.delete(row - best, place) == 0).all()
+    }
     assert len(options) == len(variant.columns[place].options)
-    assert settled.scores.max() >= group.scores.max()
-    assert len({row.tobytes() for row in settled.rows}) == len(settled.rows)
-    assert strategy._settled(number, group.take(np.zeros(len(group.rows), bool))).rows.size == 0
+    assert extended.scores.max() >= group.scores.max()
+    assert len({row.tobytes() for row in extended.rows}) == len(extended.rows)
+    assert (
+        strategy._with_all_options(number, group.take(np.zeros(len(group.rows), bool))).rows.size
+        == 0
+    )
 
 
 def test_small_spaces_are_exhausted(target):

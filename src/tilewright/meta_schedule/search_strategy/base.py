@@ -177,6 +177,22 @@ class SearchStrategy:
         wanted = self.num_trials_per_iter if count is None else count
         return int(min(wanted, self.trials_left))
 
+    def _drawn(
+        self, count: int | None, most_failures: int, draw: Callable[[int], MeasureCandidate | None]
+    ) -> list[MeasureCandidate] | None:
+        """Draw as many candidates as are wanted, or until ``most_failures`` in a row gave none.
+
+        ``draw`` is told how many in a row have given none so far.
+        """
+        made: list[MeasureCandidate] = []
+        wanted, failed = self._wanted(count), 0
+        while len(made) < wanted and failed < most_failures:
+            candidate = draw(failed)
+            failed = failed + 1 if candidate is None else 0
+            if candidate is not None:
+                made.append(candidate)
+        return made or None
+
     def _issue(self, candidate: MeasureCandidate, key: Key) -> None:
         """Note which candidate of the space one is that is to be measured."""
         self._issued[candidate] = key

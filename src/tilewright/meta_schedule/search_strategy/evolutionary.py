@@ -146,7 +146,7 @@ class EvolutionarySearch(SearchStrategy):
         initial = dict(groups)
         for _ in range(self.genetic_num_iters):
             groups = self._generation(groups, size)
-        groups = {number: self._settled(number, group) for number, group in groups.items()}
+        groups = {number: self._with_all_options(number, group) for number, group in groups.items()}
         if self.cost_model is not None and self.cost_model.rates_schedules:
             yield from self._rated(list(self._select(groups, initial, _RATED * count)), count)
         else:
@@ -278,7 +278,7 @@ class EvolutionarySearch(SearchStrategy):
                 self._mutate(number, mutator, children, where)
         return children, strays
 
-    def _settled(self, number: int, group: Group) -> Group:
+    def _with_all_options(self, number: int, group: Group) -> Group:
         """Add the best candidates with all options of each decision that has few.
 
         A generation tries only some, and whoever measures a good tile with a bad option would

@@ -35,18 +35,14 @@ class ReplayFunc(SearchStrategy):
         self, count: int | None = None
     ) -> list[MeasureCandidate] | None:
         """Return random candidates that were not measured yet."""
-        count = self._wanted(count)
-        made: list[MeasureCandidate] = []
-        failed = 0
         generator = self.context.space_generator.clone()
-        while len(made) < count and failed < self.max_fail_count:
+
+        def draw(_: int) -> MeasureCandidate | None:
             generator.seed = int(self.rng.integers(1 << 31))
             spaces = generator.generate_design_space(self.context.mod)
-            candidate = self._candidate(spaces) if spaces else None
-            failed = failed + 1 if candidate is None else 0
-            if candidate is not None:
-                made.append(candidate)
-        return made or None
+            return self._candidate(spaces) if spaces else None
+
+        return self._drawn(count, self.max_fail_count, draw)
 
     def _candidate(self, spaces: Sequence[Schedule]) -> MeasureCandidate | None:
         """Complete one of the schedules; ``None`` if it is refused or known."""

@@ -25,21 +25,16 @@ class ReplayTrace(SearchStrategy):
         self, count: int | None = None
     ) -> list[MeasureCandidate] | None:
         """Return random candidates that were not measured yet."""
-        count = self._wanted(count)
-        made: list[MeasureCandidate] = []
-        failed = 0
-        while len(made) < count and failed < self.max_fail_count and self.variants:
-            number = int(self.rng.integers(len(self.variants)))
-            variant = self.variants[number]
-            row = variant.draw(1, self.rng)[0]
-            candidate = None
-            if (number, row.tobytes()) not in self.times:
-                evaluation = variant.evaluate(row[None, :])
-                if evaluation.valid[0] or failed > self.max_fail_count // 2:
-                    candidate = self._finish(number, row, candidate_of(evaluation, 0))
-            if candidate is None:
-                failed += 1
-            else:
-                failed = 0
-                made.append(candidate)
-        return made or None
+        return self._drawn(count, self.max_fail_count, self._draw) if self.variants else None
+
+    def _draw(self, failed: int) -> MeasureCandidate | None:
+        """Complete random decisions of a random variant; ``None`` if refused or known."""
+        number = int(self.rng.integers(len(self.variants)))
+        variant = self.variants[number]
+        row = variant.draw(1, self.rng)[0]
+        if (number, row.tobytes()) in self.times:
+            return None
+        evaluation = variant.evaluate(row[None, :])
+        if not evaluation.valid[0] and failed <= self.max_fail_count // 2:
+            return None
+        return self._finish(number, row, candidate_of(evaluation, 0))

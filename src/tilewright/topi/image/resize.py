@@ -32,7 +32,7 @@ from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, compute, with_conditions
 from tilewright.tir.attrs import one_of, register_annotation
-from tilewright.topi.resampling import Axis, filter_of, resize_axis
+from tilewright.topi.resampling import Axis, Filter, filter_of, resize_axis
 from tilewright.topi.utils import require_elements, require_ndim
 
 #: Ways to find the value of a pixel, and where pixels of the result lie on the image.
@@ -96,6 +96,17 @@ def resized_axes(
     return made
 
 
+def resized_along(x: Tensor, axes: dict[int, Axis], how: Filter) -> Tensor:
+    """Resize axes one after the other, with floats of the axes' dtype unless pixels are picked."""
+    made = x
+    wide = next(iter(axes.values())).dtype
+    if not how.picks and x.dtype != wide:
+        made = compute(x.shape, lambda *i: cast_expr(x(*i), wide), name="wide")
+    for number, axis in axes.items():
+        made = resize_axis(made, number, axis, how)
+    return made
+
+
 @with_conditions
 def resize(
     x: Tensor,
@@ -117,12 +128,7 @@ def resize(
     require_ndim(f"resize{axes}d", x, axes + 2)
     how = filter_of(method, mode, cubic_alpha, antialias)
     along = resized_axes(x.shape, _extents(size, axes), layout, mode, scale_factor, x.dtype)
-    made = x
-    wide = next(iter(along.values())).dtype
-    if not how.picks and x.dtype != wide:
-        made = compute(x.shape, lambda *i: cast_expr(x(*i), wide), name="wide")
-    for number, axis in along.items():
-        made = resize_axis(made, number, axis, how)
+    made = resized_along(x, along, how)
     if made.dtype == x.dtype:
         return made
     narrow: Tensor = compute(made.shape, lambda *i: cast_expr(made(*i), x.dtype), name="resize")

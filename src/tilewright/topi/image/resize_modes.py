@@ -15,6 +15,7 @@ from tilewright.topi.image.resize import (
     RESIZE_LAYOUTS,
     RESIZE_METHODS,
     resize2d_by_tables,
+    resized_along,
     resized_axes,
 )
 from tilewright.topi.resampling import (
@@ -26,7 +27,6 @@ from tilewright.topi.resampling import (
     cubic,
     index_table,
     nearest,
-    resize_axis,
 )
 from tilewright.topi.utils import require_ndim
 
@@ -128,12 +128,7 @@ def _resize(
         plain = "half_pixel" if mode == "pytorch_half_pixel" else mode
         made = resize2d_by_tables(data, places, layout, method, plain)
     else:
-        wide = next(iter(axes.values())).dtype
-        made = data
-        if data.dtype != wide:
-            made = compute(data.shape, lambda *i: cast(data(*i), wide), name="wide")
-        for number, axis in axes.items():
-            made = resize_axis(made, number, axis, filter_used)
+        made = resized_along(data, axes, filter_used)
     if mode == _CROP:
         made = _beyond(axes, made, extrapolation_value)
     if made.dtype == out:
