@@ -7,7 +7,7 @@ PYTEST_WORKERS ?= 2
 # Tests start hundreds of processes; each would compile the whole package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test slow fuzz graphs docs lint format bench clean install install-dev
+.PHONY: demo test slow fuzz graphs mutants docs lint format bench clean install install-dev
 
 demo: $(VENV)/.installed
 	$(BIN)/tilewright demo
