@@ -16,7 +16,7 @@ from tilewright.meta_schedule.arg_info import arg_infos, random_arguments
 from tilewright.meta_schedule.builder import Builder, BuilderInput, BuilderResult
 from tilewright.meta_schedule.database import MemoryDatabase, TuningRecord
 from tilewright.meta_schedule.runner import Runner, RunnerInput, RunnerResult
-from tilewright.meta_schedule.size_family import settle_sizes
+from tilewright.meta_schedule.size_family import compare_sizes
 from tilewright.meta_schedule.sizes import sizes_of, spread
 from tilewright.support.errors import TuneError
 from tilewright.target import Target
@@ -97,7 +97,7 @@ def test_one_size_may_have_several_values() -> None:
 def test_the_limit_lies_where_the_winner_changes() -> None:
     database, runner = MemoryDatabase(), Clock()
     context = tuned(database)
-    settle_sizes([context], "n", SIZES, database, Modules(), runner)
+    compare_sizes([context], "n", SIZES, database, Modules(), runner)
     assert len(set(runner.sizes)) > 3  # sizes between were measured
     best = database.query_tuning_record(context.mod, TARGET)
     assert best is not None and best.trace.insts[-1].name == "size_variants"
@@ -116,7 +116,7 @@ def test_a_later_record_of_one_size_does_not_take_the_place_of_a_family() -> Non
     """Its time, at a small size, is shorter than that of the family at the largest one."""
     database = MemoryDatabase()
     context = tuned(database)
-    settle_sizes([context], "n", SIZES, database, Modules(), Clock())
+    compare_sizes([context], "n", SIZES, database, Modules(), Clock())
     family = database.query_tuning_record(context.mod, TARGET)
     assert family is not None and family.sizes[0] == 1 and family.sizes[-1] == 128
     sch = Schedule(context.mod)
@@ -137,7 +137,7 @@ def test_a_later_record_of_one_size_does_not_take_the_place_of_a_family() -> Non
 def test_one_schedule_for_all_sizes_is_a_family_too() -> None:
     database = MemoryDatabase()
     context = tuned(database)
-    settle_sizes([context], "n", SIZES[:2], database, Modules(), Clock())
+    compare_sizes([context], "n", SIZES[:2], database, Modules(), Clock())
     best = database.query_tuning_record(context.mod, TARGET)
     assert best is not None and best.sizes == (1, 16)
     assert all(inst.name != "size_variants" for inst in best.trace.insts)
@@ -147,7 +147,7 @@ def test_what_fails_at_a_size_serves_none() -> None:
     database = MemoryDatabase()
     context = tuned(database)
     tuned(database, vectors=True)
-    settle_sizes([context], "n", SIZES, database, Modules(), Clock(fails_at=16))
+    compare_sizes([context], "n", SIZES, database, Modules(), Clock(fails_at=16))
     best = database.query_schedule(context.mod, TARGET)
     assert best is not None and "T.vectorized" not in best.mod.script()
 
@@ -155,7 +155,7 @@ def test_what_fails_at_a_size_serves_none() -> None:
 def test_what_has_no_records_is_left_alone() -> None:
     database = MemoryDatabase()
     context = TuneContext(rows(), target=TARGET, symbols=SIZES[-1])
-    settle_sizes([context], "n", SIZES, database, Modules(), Clock())
+    compare_sizes([context], "n", SIZES, database, Modules(), Clock())
     assert len(database) == 0
 
 

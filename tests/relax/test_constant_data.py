@@ -48,14 +48,14 @@ def test_they_compare_and_travel_as_values():
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(data)).array, same.array)
 
 
-def test_settled_constants_own_their_memory():
+def test_materialized_constants_own_their_memory():
     owner = np.arange(6, dtype="float32").reshape(2, 3)
     lent = ConstantData(owner, lent=True)
     view = ConstantData.later((3, 2), owner.dtype, lambda: lent.compute().reshape(3, 2), [lent])
     made, _ = _doubled(lent)
     before = owner.copy()
     for data in (view, made, lent):
-        data.settle()
+        data.materialize()
     owner[...] = -1
     np.testing.assert_array_equal(view.array, before.reshape(3, 2))
     np.testing.assert_array_equal(made.array, before * 2)
@@ -65,7 +65,7 @@ def test_settled_constants_own_their_memory():
 def test_what_is_not_lent_is_not_copied():
     array = np.ones((2, 3), "float32")
     data = ConstantData(array)
-    assert np.shares_memory(data.settle().array, array)
+    assert np.shares_memory(data.materialize().array, array)
 
 
 def test_a_compiled_model_does_not_see_later_changes_of_the_weights():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tilewright.relax.constant_data import ConstantData
-from tilewright.relax.execution.graph_cache import settle_all
+from tilewright.relax.execution.graph_cache import materialize_all
 from tilewright.runtime.huge_pages import HUGE_PAGE, huge_bytes
 
 
@@ -36,7 +36,7 @@ def test_constants_lie_side_by_side() -> None:
         ConstantData.later(item.shape, item.dtype, lambda item=item: item.copy())
         for item in numbers
     ]
-    settle_all(made)
+    materialize_all(made)
     for data, expected in zip(made, numbers):
         np.testing.assert_array_equal(data.array, expected)
         assert data.array.dtype == expected.dtype and not data.array.flags.writeable
@@ -48,7 +48,7 @@ def test_constants_lie_side_by_side() -> None:
 def test_what_is_kept_stays_and_what_is_lent_is_copied() -> None:
     own, lent = np.ones(100_000, "float32"), np.ones(100_000, "float32")
     kept, taken = ConstantData(own), ConstantData(lent, lent=True)
-    settle_all([kept, taken])
+    materialize_all([kept, taken])
     assert np.may_share_memory(kept.array, own) and not np.may_share_memory(taken.array, lent)
     lent[...] = 2
     assert taken.array.max() == 1

@@ -21,7 +21,7 @@ from tilewright.meta_schedule.progress import Progress
 from tilewright.relax import op
 from tilewright.relax.tuning import graph_race
 from tilewright.relax.tuning.graph_race import graph_hash
-from tilewright.relax.tuning.models import compile_relax, extract_tasks, settle_graph
+from tilewright.relax.tuning.models import compile_relax, extract_tasks, race_graph
 from tilewright.script import ir as I
 from tilewright.script import relax as R
 from tilewright.support.errors import TuneError
@@ -82,7 +82,7 @@ def test_records_that_are_slow_in_their_place_are_put_back(tmp_path: Path) -> No
     mod, database = network(), JSONDatabase(work_dir=tmp_path)
     recorded = with_records(mod, database)
     progress = Messages()
-    settle_graph(mod, TARGET, database, progress=progress)
+    race_graph(mod, TARGET, database, progress=progress)
     assert "whole graphs: by rule " in progress.said[-1]
     choice = choice_of(mod, JSONDatabase(work_dir=tmp_path))
     assert choice is not None
@@ -112,7 +112,7 @@ def test_what_is_kept_for_the_race_is_a_part_of_any_budget() -> None:
 
 def test_a_graph_without_records_has_no_choice() -> None:
     database = MemoryDatabase()
-    settle_graph(network(), TARGET, database)
+    race_graph(network(), TARGET, database)
     assert choice_of(network(), database) is None
 
 
@@ -131,7 +131,7 @@ def raced(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], GraphChoice]:
 
         monkeypatch.setattr(graph_race, "_turn", turn)
         monkeypatch.setattr(graph_race, "gains", lambda *_: Every(2.0))
-        settle_graph(network(), TARGET, database)
+        race_graph(network(), TARGET, database)
         choice = choice_of(network(), database)
         assert choice is not None
         return choice
@@ -167,9 +167,9 @@ def test_symbolic_sizes_are_measured_where_they_are_given() -> None:
     mod = network(symbol("n"))
     database, progress = MemoryDatabase(), Messages()
     with_records(mod, database)
-    settle_graph(mod, TARGET, database, progress=progress)
+    race_graph(mod, TARGET, database, progress=progress)
     assert choice_of(mod, database) is None and "sizes are open" in progress.said[-1]
-    settle_graph(mod, TARGET, database, progress=progress, symbols={"n": 33})
+    race_graph(mod, TARGET, database, progress=progress, symbols={"n": 33})
     assert choice_of(mod, database) is not None
 
 
@@ -197,7 +197,7 @@ def test_graphs_with_effects_are_not_called() -> None:
 
     database, progress = MemoryDatabase(), Messages()
     with_records(Sends, database)
-    settle_graph(Sends, TARGET, database, progress=progress)
+    race_graph(Sends, TARGET, database, progress=progress)
     assert progress.said == ["the graph isn't measured as a whole: its calls have effects"]
     assert choice_of(Sends, database) is None
 
@@ -206,7 +206,7 @@ def test_numbers_that_numpy_has_no_type_for_are_raced() -> None:
     mod = graph(lambda x: op.exp(op.add(x, x)), tensor((4, 4), "bfloat16"))
     database = MemoryDatabase()
     with_records(mod, database)
-    settle_graph(mod, TARGET, database, progress=Messages())
+    race_graph(mod, TARGET, database, progress=Messages())
     assert choice_of(mod, database) is not None
 
 

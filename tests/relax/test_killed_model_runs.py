@@ -101,10 +101,10 @@ def test_a_model_that_ended_early_has_its_trials_left(how: dict[str, int], tmp_p
 def test_a_model_that_ended_in_the_last_comparison_is_not_searched_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def settle(*_: object) -> None:
+    def killed(*_: object) -> None:
         raise Killed
 
-    monkeypatch.setattr(tuning, "_race_graphs", settle)
+    monkeypatch.setattr(tuning, "_race_graphs", killed)
     assert tune(tmp_path, Fake()) > 0
     monkeypatch.setattr(tuning, "_race_graphs", lambda *_: None)
     assert tune(tmp_path, Fake()) == 0

@@ -32,7 +32,7 @@ from tilewright.relax.tuning.models import (
     apply_database,
     compile_relax,
     extract_tasks,
-    settle_graph,
+    race_graph,
     to_tensor_functions,
 )
 from tilewright.relax.tuning.record_choice import nominees, served_best, turns
@@ -175,7 +175,7 @@ def settled(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
         monkeypatch.setattr(graph_race, "gains", gains)
         monkeypatch.setattr(graph_race, "_turn", turn)
-        settle_graph(network(), TARGET, database)
+        race_graph(network(), TARGET, database)
 
     return settle
 
@@ -323,7 +323,7 @@ def test_functions_of_one_workload_get_one_record(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(record_choice, "profile", profile)
     monkeypatch.setattr(graph_race, "_turn", lambda way, _: 1.0 if way is built[0] else 0.5)
-    settle_graph(Twins, TARGET, database)
+    race_graph(Twins, TARGET, database)
     (choice,) = database.graph_choices()
     assert [digest for _, digest in choice.records] == [other] != [best]
     assert choice.by_rule == ()
@@ -356,7 +356,7 @@ def test_records_that_cannot_be_built_in_the_graph_do_not_spoil_the_others(
     monkeypatch.setattr(graph_race, "gains", lambda *_: dict.fromkeys(named(database), 2.0))
     clock = iter([1.0, 0.5, 0.5, 1.0] * graph_race._ROUNDS)
     monkeypatch.setattr(graph_race, "_turn", lambda *_: next(clock))
-    settle_graph(network(), TARGET, database)
+    race_graph(network(), TARGET, database)
     assert dict(choice_of(database).records) == other != best
     assert "not this one" in caplog.text
 

@@ -95,7 +95,7 @@ def _decided(
     number = _conditional(difference, comparisons) if depth else None
     if number is None:
         return None
-    condition, *values = _parts(context.table.exprs[number])
+    condition, *values = _condition_and_values(context.table.exprs[number])
     answers = []
     for value, holds in zip(values, (True, False)):
         saved = context.snapshot()
@@ -129,14 +129,14 @@ def _conditional(difference: Poly, comparisons: Comparisons) -> int | None:
     """The atom that is a conditional value without loads, if there is one."""
     table = comparisons.canonical.context.table
     for number in sorted(poly_atoms(difference)) if len(difference) <= 8 else ():
-        if table.kinds[number] == OTHER and _parts(table.exprs[number]):
+        if table.kinds[number] == OTHER and _condition_and_values(table.exprs[number]):
             expr = table.exprs[number]
             if expr is not None and not reads_memory(expr):
                 return number
     return None
 
 
-def _parts(expr: Any) -> tuple[Any, ...]:
+def _condition_and_values(expr: Any) -> tuple[Any, ...]:
     """Condition and values."""
     if type(expr) is Select:
         return expr.condition, expr.true_value, expr.false_value

@@ -487,6 +487,7 @@ class PolyArithmetic:
         return self.reduced({(table.compound(MOD, a, b, dtype),): 1})
 
     def positive(self, a: Poly) -> bool:
+        """Whether a polynomial is surely above zero."""
         return self.bounds.poly(a)[0] > 0 or self.prover.positive(a)
 
     # ---- minimum and maximum ----------------------------------------------------------------

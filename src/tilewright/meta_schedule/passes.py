@@ -17,7 +17,7 @@ from tilewright.meta_schedule.database.base import suits
 from tilewright.meta_schedule.database.record import normalized
 from tilewright.meta_schedule.extracted_task import contexts_of, extract_tasks
 from tilewright.meta_schedule.runner import LocalRunner
-from tilewright.meta_schedule.size_family import SHARE, settle_sizes
+from tilewright.meta_schedule.size_family import SHARE, compare_sizes
 from tilewright.meta_schedule.sizes import Symbols, spread
 from tilewright.meta_schedule.tune import builder_and_runner, check_options, deadline, tune_tasks
 from tilewright.support.errors import TuneError
@@ -117,7 +117,7 @@ class MetaScheduleTuneIRMod(Pass):
         )
         if symbol is not None:
             progress = options.get("progress")
-            settle_sizes(contexts, symbol, values, opened, builder, runner, progress, end)
+            compare_sizes(contexts, symbol, values, opened, builder, runner, progress, end)
         return mod
 
 

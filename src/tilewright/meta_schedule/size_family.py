@@ -99,7 +99,7 @@ class _Race:
         return found
 
 
-def settle_sizes(
+def compare_sizes(
     tasks: Sequence[TuneContext],
     symbol: str,
     sizes: Sequence[Mapping[str, int]],

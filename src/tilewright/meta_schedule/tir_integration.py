@@ -15,7 +15,7 @@ from tilewright.meta_schedule.measure_callback import MeasureCallback
 from tilewright.meta_schedule.progress import Progress
 from tilewright.meta_schedule.runner import Runner
 from tilewright.meta_schedule.search_strategy import SearchStrategy
-from tilewright.meta_schedule.size_family import SHARE, settle_sizes
+from tilewright.meta_schedule.size_family import SHARE, compare_sizes
 from tilewright.meta_schedule.sizes import Symbols, sizes_of, spread
 from tilewright.meta_schedule.task_scheduler import TaskScheduler
 from tilewright.meta_schedule.tune import builder_and_runner, deadline, tune_tasks
@@ -117,7 +117,7 @@ def tune_tir(
         max_lag=max_lag,
     )
     if symbol is not None:
-        settle_sizes(tasks, symbol, values, opened, builder, runner, progress, end)
+        compare_sizes(tasks, symbol, values, opened, builder, runner, progress, end)
     return opened
 
 

@@ -113,7 +113,7 @@ class DataflowBlockRewrite:
         """Use ``new_var`` where the function uses ``old_var``; what follows from it is inferred."""
         rewriter = FunctionRewriter()
         rewriter.mapping[old_var] = new_var
-        self._take(rewriter.rewrite(self.root_fn))
+        self._follow(rewriter.rewrite(self.root_fn))
 
     def remove_unused(self, var: RelaxVar, allow_undef: bool = False) -> None:
         """Remove the binding of a variable of the block.
@@ -147,7 +147,7 @@ class DataflowBlockRewrite:
             self._before, self._after = blocks[:place], blocks[place + 1 :]
             self._bindings = list(blocks[place].bindings)
 
-    def _take(self, function: Function) -> None:
+    def _follow(self, function: Function) -> None:
         """Go on with a function that has the same blocks."""
         blocks, place = function.body.blocks, len(self._before)
         own = 1 if self._bindings else 0

@@ -73,11 +73,11 @@ class ConstantData:
         return made.array
 
     @property
-    def is_settled(self) -> bool:
+    def is_materialized(self) -> bool:
         """Whether the values are kept in memory of their own."""
         return self._array is not None and not any(True for _ in self._lenders())
 
-    def settle(self, place: NDArray[np.uint8] | None = None) -> ConstantData:
+    def materialize(self, place: NDArray[np.uint8] | None = None) -> ConstantData:
         """Keep the values, in memory of their own, and forget what they were made from.
 
         ``place`` has ``nbytes`` bytes for them.

@@ -216,7 +216,7 @@ class ExprFunctor:
         return var
 
 
-def _parts(expr: object) -> Iterator[Any]:
+def _children(expr: object) -> Iterator[Any]:
     """What is directly inside of an expression."""
     if isinstance(expr, RelaxCall):
         yield expr.op
@@ -235,7 +235,7 @@ class PyExprVisitor(ExprFunctor):
 
     def visit_expr_fallback_(self, op: object) -> None:
         """Visit what is inside."""
-        for part in _parts(op):
+        for part in _children(op):
             self.visit_expr(part)
 
     def visit_function_(self, op: Function) -> None:

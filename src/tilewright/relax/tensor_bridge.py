@@ -47,6 +47,7 @@ class TensorBridge:
         self.known: dict[RelaxExpr, te.Tensor] = {}
 
     def convert(self, value: object) -> Any:
+        """Turn an argument, however nested, into what ``te`` takes."""
         if hasattr(value, "_expr") and isinstance(value._expr, RelaxExpr):
             value = value._expr
         if isinstance(value, ShapeExpr):
@@ -64,6 +65,7 @@ class TensorBridge:
         return value
 
     def tensor(self, value: RelaxExpr) -> Any:
+        """Return the placeholder of a tensor; a list of them for a tuple."""
         if self.merge_repeated and value in self.known:
             return self.known[value]
         info = value.struct_info
@@ -109,6 +111,7 @@ class TensorBridge:
     def finish(
         self, outputs: list[Any], hint: str, several: bool, attrs: Mapping[str, Any]
     ) -> RelaxCall:
+        """Return the call of the tensor function that computes ``outputs``."""
         for output in outputs:
             if not isinstance(output, te.Tensor):
                 raise VerifyError(f"{hint} must return te tensors, got {type(output).__name__}")

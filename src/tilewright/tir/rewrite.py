@@ -53,6 +53,7 @@ class Renewer(Mutator):
         )
 
     def generic_visit(self, node: Node) -> Any:
+        """Give what a node defines a new variable or buffer, and rewrite the rest."""
         fields = definition_fields(type(node))
         if fields:
             if type(node) is DeclBuffer:
@@ -94,6 +95,7 @@ class Renewer(Mutator):
         return self.mapping.get(node, node)
 
     def visit_PrimFunc(self, node: PrimFunc) -> PrimFunc:
+        """Give a function parameters and sizes of its own."""
         for var in node.symbolic_vars():
             self.define(var)
         params = tuple(map(self.define, node.params))

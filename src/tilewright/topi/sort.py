@@ -226,6 +226,7 @@ class MergeSort:
         )
 
     def build(self) -> Stmt:
+        """Return the block that sorts all rows."""
         extents = [*self.x.shape]
         del extents[self.options.axis]
         return block(
@@ -290,7 +291,9 @@ class MergeSort:
                 right < stop, or_(left >= middle, is_before(second, first, self.options.is_ascend))
             )
             return IfThenElse(
-                from_right, self._take(self.right, start + i), self._take(self.left, start + i)
+                from_right,
+                self._append_next(self.right, start + i),
+                self._append_next(self.left, start + i),
             )
 
         body = seq(
@@ -302,7 +305,7 @@ class MergeSort:
         body = LetStmt(middle, minimum(start + width, self.extent), body)
         return LetStmt(start, run * (width * 2), body)
 
-    def _take(self, cursor: Buffer, target: Expr) -> Stmt:
+    def _append_next(self, cursor: Buffer, target: Expr) -> Stmt:
         next_place = load(cursor, 0)
         return seq(
             store(self.merged, load(self.order, next_place), target),

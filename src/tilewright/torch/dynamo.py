@@ -179,7 +179,7 @@ def compile_aten(graph_module: Any, options: Options) -> Callable[[list[Any]], A
 
     with _disable_current_modes(), torch.no_grad():
         partition = Partition(graph_module.graph)
-        _tell(partition)
+        _log_partition(partition)
         return _boxed(Program(partition, _Compiler(options, partition.device)).function())
 
 
@@ -188,7 +188,7 @@ def _boxed(run: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
     return run
 
 
-def _tell(partition: Partition) -> None:
+def _log_partition(partition: Partition) -> None:
     """Log the operators that PyTorch runs, once for each place."""
     for step in partition.steps:
         for node in step.by_torch:

@@ -275,7 +275,7 @@ class MemoryEmitter(ExprEmitter):
         if mask is None and isinstance(index, Ramp) and as_int(index.stride) == 1:
             self._store_contiguous(buffer, index, value)
             return
-        value = self.settled(value)
+        value = self.evaluated(value)
         places = self.visit(index)
         if not isinstance(places, Vector):
             raise CodegenError(f"a vector is stored to {buffer.name} at one place: {index!r}")
@@ -283,7 +283,7 @@ class MemoryEmitter(ExprEmitter):
             on = mask[number] if mask else None
             self.store_one(buffer, places.lane(number), value.lane(number), on)
 
-    def settled(self, value: Vector) -> Vector:
+    def evaluated(self, value: Vector) -> Vector:
         """Read all lanes before the first is stored: it may be one of those that are read."""
         if value.words is not None:
             return value
@@ -313,7 +313,7 @@ class MemoryEmitter(ExprEmitter):
         chunks = self.chunks(buffer, index.base, lanes)
         base = self.place(self.scalar(index.base), index.base.dtype)
         if all(size == 1 for _, size in chunks):
-            value = self.settled(value)
+            value = self.evaluated(value)
             for lane in range(lanes):
                 self.store_one(buffer, self._plus(base, lane), value.lane(lane))
             return
@@ -321,7 +321,7 @@ class MemoryEmitter(ExprEmitter):
         if short:
             parts = self.words(value)
         else:
-            parts = (self.settled(value) if len(chunks) > 1 else value).lanes()
+            parts = (self.evaluated(value) if len(chunks) > 1 else value).lanes()
             parts = [self.to_memory(part, element) for part in parts]
         for start, size in chunks:
             kind, count, _ = self._moved(element, size)

@@ -321,11 +321,13 @@ class KernelEmitter(FunctionEmitter):
         self.line(self.dialect.dynamic_shared.format(name=name))
 
     def copies(self, buffer: Buffer) -> int:
+        """How many instances a buffer has in a thread block: one, or one for each warp."""
         if not _is_warp(buffer):
             return 1
         return -(-self.threads() // self.target.gpu.warp_size)
 
     def warp_index(self) -> str:
+        """The number of a thread's warp in its block."""
         stride, terms = 1, []
         for axis in "xyz":
             tag = f"threadIdx.{axis}"

@@ -223,6 +223,7 @@ class CEmitter(FunctionEmitter):
         return self._whole(name, value.dtype)
 
     def native(self, name: str, dtype: str, a: Value, b: Value) -> Value | None:
+        """An operation on vectors that the C compiler has; ``None`` where it has none."""
         element, lanes = dtypes.split_dtype(dtype)
         if element not in ("float32", "float64") or not self._has_vector(element, lanes):
             return None
@@ -305,6 +306,7 @@ class CEmitter(FunctionEmitter):
             self.fail(node.kind, "tw_message")
 
     def parallel(self, node: For) -> None:
+        """Have the iterations of the next loop run at once."""
         if not self.parallel_ends:
             self.line("#pragma omp parallel for")
 

@@ -128,9 +128,11 @@ class CudaEmitter(FragmentEmitter):
         )
 
     def commit_copies(self) -> None:
+        """Make a group of the copies that were started."""
         if self._has_async:
             self.line('asm volatile("cp.async.commit_group;" ::: "memory");')
 
     def await_copies(self, count: int) -> None:
+        """Wait until at most so many groups of copies are under way."""
         if self._has_async:
             self.line(f'asm volatile("cp.async.wait_group {count};" ::: "memory");')

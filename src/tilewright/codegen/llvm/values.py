@@ -110,6 +110,7 @@ class Struct(Type):
 
     @property
     def passed(self) -> str:
+        """The type as which a struct is passed: a pointer."""
         return PTR.text
 
     def position(self, field: str) -> int:
@@ -150,6 +151,7 @@ class Operators:
     type: Type
 
     def get(self) -> Value:
+        """Return the value that stands here."""
         raise NotImplementedError
 
     def _binary(self, ops: tuple[str, str, str], other: Operand, swap: bool = False) -> Value:

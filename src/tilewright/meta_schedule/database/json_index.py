@@ -284,7 +284,9 @@ class Index:
     def _made(self, place: Path) -> bool:
         """Attach a file; make it first, or make it anew if it is of other files."""
         name = self._files[0].name
-        return any(_make(place, name, anew=anew) and self._attach(place) for anew in (False, True))
+        return any(
+            _create_index(place, name, anew=anew) and self._attach(place) for anew in (False, True)
+        )
 
     def _move(self, ends: str) -> None:
         for table in _TABLES:
@@ -300,7 +302,7 @@ class Index:
         """Empty the shared file; if that can't be done, return where it is."""
         if self.file is None:
             return None
-        return None if _make(self.file, self._files[0].name, anew=True) else self.file
+        return None if _create_index(self.file, self._files[0].name, anew=True) else self.file
 
     # ---- lines ------------------------------------------------------------------------------
     def add_workload(self, line: Line, workload: Workload) -> None:
@@ -508,7 +510,7 @@ def is_safe(place: Path) -> bool:
         return False
 
 
-def _make(place: Path, name: str, *, anew: bool) -> bool:
+def _create_index(place: Path, name: str, *, anew: bool) -> bool:
     """Make an empty index for a file; keep one that is there if it looks right, unless ``anew``."""
     try:
         place.parent.mkdir(parents=True, exist_ok=True)

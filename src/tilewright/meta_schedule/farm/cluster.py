@@ -219,9 +219,11 @@ class RayHands:
         self._looked = -_LOOK
 
     def now(self) -> float:
+        """Return the time in seconds."""
         return time.monotonic()
 
     def start(self, worker: str, message: object) -> None:
+        """Have an idle worker work on a message."""
         self._asked[self._actors[worker].work.remote(message)] = worker, False
 
     def wait(self, seconds: float) -> list[Event]:
@@ -239,6 +241,7 @@ class RayHands:
         return [event for reference in ready if (event := self._heard(reference)) is not None]
 
     def discard(self, worker: str, *, replace: bool) -> None:
+        """End a worker; with ``replace`` another may come."""
         self._refused += not replace
         self._forget(worker)
 

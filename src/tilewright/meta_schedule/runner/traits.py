@@ -140,7 +140,7 @@ class _Reader:
         todo = [(node, axes)]
         while todo:
             current, around = todo.pop()
-            self._look(current, around)
+            self._note(current, around)
             if isinstance(current, For):
                 around = (*around, (current.loop_var, current.extent))
             elif isinstance(current, BlockRealize):
@@ -150,7 +150,7 @@ class _Reader:
                 self._sums(reduced)
             todo += [(item, around) for item in current.child_nodes()]
 
-    def _look(self, node: Node, axes: tuple[Axis, ...]) -> None:
+    def _note(self, node: Node, axes: tuple[Axis, ...]) -> None:
         if isinstance(node, BufferStore):
             self._made(node.buffer.data, [node.value])
             self._decides(node.indices)

@@ -27,8 +27,8 @@ from tilewright.relax.execution.graph_cache import (
     Later,
     find,
     keep,
+    materialize_all,
     recipes_of,
-    settle_all,
 )
 from tilewright.relax.execution.graph_call import (
     GraphFunction,
@@ -444,7 +444,7 @@ def _compiled(
     planned, lowered = lower(mod)
     constants = lowered.attrs.get(CONSTANTS, {})
     recipes = None if key is None else recipes_of(key, constants)
-    settle_all(data for data in constants.values() if isinstance(data, ConstantData))
+    materialize_all(data for data in constants.values() if isinstance(data, ConstantData))
     module = compile_module(lowered, target)
     names = {signature.name for signature in signatures}
     places = {

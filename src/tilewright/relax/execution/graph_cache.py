@@ -183,7 +183,7 @@ Recipes = tuple[list[Any], Module | None]
 
 
 def recipes_of(key: GraphKey, constants: Mapping[str, ConstantData]) -> Recipes | None:
-    """How to make the constants of a lowered graph, not yet settled, and with which module.
+    """How to make the constants of a lowered graph, not yet materialized, and with which module.
 
     ``None`` if some are none of the graph's own, or it has no key.
     """
@@ -201,18 +201,18 @@ def recipes_of(key: GraphKey, constants: Mapping[str, ConstantData]) -> Recipes 
     return made, packers
 
 
-def settle_all(constants: Iterable[ConstantData]) -> None:
+def materialize_all(constants: Iterable[ConstantData]) -> None:
     """Keep the values of constants, one after another, side by side on huge pages.
 
     The largest come first: the others fit where their intermediate values were.
     """
-    waiting = [data for data in constants if not data.is_settled]
+    waiting = [data for data in constants if not data.is_materialized]
     waiting.sort(key=lambda item: item.nbytes, reverse=True)
     sizes = [-(-data.nbytes // _LINE) * _LINE for data in waiting]
     memory = huge_bytes(sum(sizes)) if sum(sizes) >= _LARGE else None
     start = 0
     for data, size in zip(waiting, sizes):
-        data.settle(None if memory is None else memory[start : start + data.nbytes])
+        data.materialize(None if memory is None else memory[start : start + data.nbytes])
         start += size
 
 
@@ -260,7 +260,7 @@ def find(key: GraphKey, lower: Lower) -> tuple[Module, Later, dict[str, Places],
         if packer is not None:
             made = packed_data(packers, packer, made, shape, numpy_dtype(dtype))
         constants[symbol] = made
-    settle_all(constants.values())
+    materialize_all(constants.values())
     later = Later(key.mod, lower, constants)
     target = str(key.target)
     texts = {name: _Text(partial(_text, later, key.target, name)) for name in ("ll", "asm", "tir")}

@@ -15,12 +15,12 @@ from tilewright.relax.gradients.reverse import filled
 from tilewright.relax.values import const
 
 
-def _parts(made: RelaxCall, ctx: BlockBuilder) -> list[RelaxExpr]:
+def _real_and_imaginary(made: RelaxCall, ctx: BlockBuilder) -> list[RelaxExpr]:
     var = ctx.emit(made)
     return [ctx.emit(TupleGetItem(var, number)) for number in range(2)]
 
 
-def _whole(var: RelaxVar, grad: Any, ctx: BlockBuilder) -> list[RelaxExpr]:
+def _gradients_of_parts(var: RelaxVar, grad: Any, ctx: BlockBuilder) -> list[RelaxExpr]:
     """Gradients of both parts, zeros where nothing flows back."""
     return [ctx.emit(part) for part in filled(grad, var.struct_info).fields]
 
@@ -35,8 +35,8 @@ def _weights(length: int, inner: float, axis: int, ndim: int, dtype: str) -> Rel
 @register_gradient("fft")
 def _fft(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> list[RelaxExpr | None]:
     axis, inverse, scale = (call.attrs[name] for name in ("axis", "inverse", "scale"))
-    re, im = _whole(var, grad, ctx)
-    return [*_parts(op.fft(re, im, axis, not inverse, scale), ctx)]
+    re, im = _gradients_of_parts(var, grad, ctx)
+    return [*_real_and_imaginary(op.fft(re, im, axis, not inverse, scale), ctx)]
 
 
 @register_gradient("rfft")
@@ -44,7 +44,7 @@ def _rfft(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> list[
     x, axis = call.args[0], call.attrs["axis"]
     length = as_int(x.shape[axis]) or 0
     weights = _weights(length, 0.5, axis, x.ndim, x.dtype)
-    re, im = (ctx.emit(op.multiply(part, weights)) for part in _whole(var, grad, ctx))
+    re, im = (ctx.emit(op.multiply(part, weights)) for part in _gradients_of_parts(var, grad, ctx))
     return [op.irfft(re, im, length, axis, call.attrs["scale"])]
 
 
@@ -65,7 +65,7 @@ def _irfft(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> list
         unread = [(0, rest if n == axis % x.ndim else 0) for n in range(x.ndim)]
         return op.nn.pad(made, tuple(width for pair in unread for width in pair))
 
-    return [flowing(part) for part in _parts(op.rfft(grad, axis, scale), ctx)]
+    return [flowing(part) for part in _real_and_imaginary(op.rfft(grad, axis, scale), ctx)]
 
 
 @register_gradient("overlap_rows")

@@ -21,7 +21,7 @@ from tilewright.relax.gradients.common import (
 from tilewright.relax.gradients.registry import Gradients, register_gradient
 
 
-def _parts(call: RelaxCall, *values: RelaxExpr) -> tuple[Any, ...]:
+def _operand_and_expanded(call: RelaxCall, *values: RelaxExpr) -> tuple[Any, ...]:
     """The operand, and values of the result's shape with the reduced axes kept."""
     x, axis, keepdims = call.args[0], call.attrs["axis"], call.attrs["keepdims"]
     return x, *(expanded(value, x, axis, keepdims) for value in values)
@@ -29,13 +29,13 @@ def _parts(call: RelaxCall, *values: RelaxExpr) -> tuple[Any, ...]:
 
 @register_gradient("sum")
 def _sum(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
-    x, wide = _parts(call, grad)
+    x, wide = _operand_and_expanded(call, grad)
     return [op.broadcast_to(wide, x.shape)]
 
 
 @register_gradient("mean")
 def _mean(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
-    x, wide = _parts(call, grad)
+    x, wide = _operand_and_expanded(call, grad)
     return [op.broadcast_to(wide / _count(call), x.shape)]
 
 
@@ -46,7 +46,7 @@ def _count(call: RelaxCall) -> RelaxExpr:
 
 def _extremum(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     """Equal elements share."""
-    x, wide, found = _parts(call, grad, var)
+    x, wide, found = _operand_and_expanded(call, grad, var)
     hits = op.astype(op.equal(x, found), x.dtype)
     return [hits * (wide / op.sum(hits, call.attrs["axis"], keepdims=True))]
 
@@ -57,7 +57,7 @@ register_gradient("min", _extremum)
 
 @register_gradient("variance")
 def _variance(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
-    x, wide = _parts(call, grad)
+    x, wide = _operand_and_expanded(call, grad)
     centred = x - op.mean(x, call.attrs["axis"], keepdims=True)
     return [centred * (wide * 2.0 / _count(call))]
 
@@ -65,7 +65,7 @@ def _variance(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder
 @register_gradient("std")
 def _std(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     """Zero where all elements are equal."""
-    x, wide, found = _parts(call, grad, var)
+    x, wide, found = _operand_and_expanded(call, grad, var)
     centred = x - op.mean(x, call.attrs["axis"], keepdims=True)
     zero = number(0, found)
     factor = op.where(op.equal(found, zero), zero, wide / (found * _count(call)))
@@ -75,7 +75,7 @@ def _std(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> 
 @register_gradient("prod")
 def _prod(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     """The product of all other elements: of those before times those after."""
-    x, wide = _parts(call, grad)
+    x, wide = _operand_and_expanded(call, grad)
     axes = reduced_axes(x, call.attrs["axis"])
     kept = [axis for axis in range(x.ndim) if axis not in axes]
     order = [*kept, *axes]

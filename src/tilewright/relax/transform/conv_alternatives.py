@@ -268,7 +268,7 @@ class MeasuredTimes:
         record = known.query_tuning_record(task, self.target)
         return record if record is not None and math.isfinite(record.best_seconds) else None
 
-    def _settle(self, call: RelaxCall, tiles: Sequence[int]) -> None:
+    def _choose_cold_or_warm(self, call: RelaxCall, tiles: Sequence[int]) -> None:
         """Choose which times are compared, by those of a convolution's algorithms.
 
         Cold ones come first, so who has a warm one as its best has no other.
@@ -288,7 +288,7 @@ class MeasuredTimes:
         """
         tiles = tiles if winograd_serves(call, self.target) else ()
         if self._cold is None:
-            self._settle(call, tiles)
+            self._choose_cold_or_warm(call, tiles)
         direct = self.of(call)
         if direct is None:
             return None

@@ -97,7 +97,7 @@ class ConvertToDataflow(Pass):
                 blocks.append(block)
                 continue
             inner = tuple(map_branches(b, self._converted_body) for b in block.bindings)
-            parts = list(self._parts(inner))
+            parts = list(self._blocks_of(inner))
             if inner == block.bindings and [type(part) for part in parts] == [type(block)]:
                 parts = [block]
             else:
@@ -105,7 +105,7 @@ class ConvertToDataflow(Pass):
             blocks.extend(parts)
         return SeqExpr(tuple(blocks), body.body) if changed else body
 
-    def _parts(self, bindings: Sequence[Binding]) -> Iterator[BindingBlock]:
+    def _blocks_of(self, bindings: Sequence[Binding]) -> Iterator[BindingBlock]:
         rest: list[Binding] = []
         for pure, run in _runs(bindings):
             if pure and len(run) >= self.min_size:

@@ -73,6 +73,7 @@ class Flattener(FunctionRewriter):
         return any(_is_split(param.struct_info, self.shapes) for param in function.params)
 
     def rewrite(self, function: Function) -> Function:
+        """Rewrite a function whose parameters change, or that calls one."""
         calls = not self.split.keys().isdisjoint(called_functions(function))
         if not calls and (function in self.kept or not self.has_split(function)):
             return function
@@ -80,6 +81,7 @@ class Flattener(FunctionRewriter):
         return made if made is function else canonicalized(made)
 
     def rewrite_value(self, value: RelaxExpr, var: RelaxVar) -> RelaxExpr:
+        """Pass the items of tuples to functions whose parameters change."""
         if not isinstance(value, RelaxCall) or not isinstance(value.op, GlobalVar):
             return value
         if value.op.name not in self.split:
@@ -90,6 +92,7 @@ class Flattener(FunctionRewriter):
         return value.replace(args=tuple(args))
 
     def rewrite_params(self, function: Function) -> Sequence[RelaxVar]:
+        """Take parameters apart."""
         if function in self.kept:
             return function.params
         made: list[RelaxVar] = []

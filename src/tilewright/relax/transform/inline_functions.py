@@ -76,6 +76,7 @@ class Inlined:
         self.open: list[str] = []
 
     def has(self, callee: object) -> bool:
+        """Whether a function is to be inlined."""
         if not isinstance(callee, GlobalVar) or callee not in self.mod:
             return False
         if self.names is not None:
@@ -84,6 +85,7 @@ class Inlined:
         return isinstance(function, Function) and not function.is_primitive
 
     def function(self, name: str) -> Function:
+        """Return a function with all its calls inlined; ``VerifyError`` if it calls itself."""
         if name in self.open:
             way = " -> ".join([*self.open[self.open.index(name) :], name])
             raise VerifyError(f"graph function {name!r} calls itself ({way}), it can't be inlined")

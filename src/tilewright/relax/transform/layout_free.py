@@ -162,9 +162,9 @@ class PackedData(ConstantData):
     packer: str
     source: ConstantData
 
-    def settle(self, place: NDArray[np.uint8] | None = None) -> ConstantData:
+    def materialize(self, place: NDArray[np.uint8] | None = None) -> ConstantData:
         """Keep the values, and forget what they were made from."""
-        super().settle(place)
+        super().materialize(place)
         self.module = self.source = None  # type: ignore[assignment]
         return self
 

@@ -200,8 +200,8 @@ def _greatest(sums: Sequence[Amount], samples: Mapping[object, int]) -> list[Amo
             kept.append(amount)
     while len(kept) > _MOST_SUMS:
         pairs = [(n, m) for m in range(len(kept)) for n in range(m)]
-        n, m = min(pairs, key=lambda pair: _value(_both(kept[pair[0]], kept[pair[1]]), samples))
-        joined = _both(kept[n], kept[m])
+        n, m = min(pairs, key=lambda pair: _value(_maximum(kept[pair[0]], kept[pair[1]]), samples))
+        joined = _maximum(kept[n], kept[m])
         kept = [x for k, x in enumerate(kept) if k not in (n, m) and not _exceeds(joined, x)]
         kept.append(joined)
     return kept
@@ -212,6 +212,6 @@ def _exceeds(a: Amount, b: Amount) -> bool:
     return all(a.get(key, 0) >= factor for key, factor in b.items())
 
 
-def _both(a: Amount, b: Amount) -> Amount:
+def _maximum(a: Amount, b: Amount) -> Amount:
     """The least amount that exceeds two."""
     return {key: max(a.get(key, 0), b.get(key, 0)) for key in {**a, **b}}

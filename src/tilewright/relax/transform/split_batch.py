@@ -132,7 +132,7 @@ class _Splitter(FunctionRewriter):
 
 def _plan(bindings: Sequence[Binding], batch: int, near: int, function: Function) -> _Plan | None:
     """Choose what is computed in parts; ``None`` if that doesn't pay off."""
-    parts = _parts(batch)
+    parts = _part_count(batch)
     if parts == 1:
         return None
     candidates = _connected(bindings, batch)
@@ -204,7 +204,7 @@ def _batches(bindings: Sequence[Binding]) -> list[int]:
     return list(made)
 
 
-def _parts(batch: int) -> int:
+def _part_count(batch: int) -> int:
     """The most parts of one size, of those that are allowed."""
     return next(n for n in range(min(batch, _MOST_PARTS), 0, -1) if batch % n == 0)
 

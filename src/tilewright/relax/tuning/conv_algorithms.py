@@ -188,6 +188,7 @@ class AlternativesRace:
         return {**ways, **others}
 
     def is_unknown(self, task: IRModule) -> bool:
+        """Whether the database has no record of a function, measured as this run measures."""
         known = measured_alike(self.database, self.runner.cold)
         return known.query_tuning_record(task, self.target) is None
 

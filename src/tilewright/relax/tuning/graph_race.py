@@ -3,7 +3,7 @@
 A kernel that is measured alone finds its operands in the caches and leaves them as it likes; in a
 graph its neighbours do that. So the graph is built by the rules alone, and with the records of a
 database, with algorithms and layouts of convolutions by estimate or by measured times: whichever is
-faster by rule (``GraphRace.settle_ways``), since the search has to know which functions there are.
+faster by rule (``GraphRace.choose_ways``), since the search has to know which functions there are.
 Each function gets the one of its best records that is the fastest in its place
 (``record_choice``), or the rules' schedule; then the graphs are called in turns. What wins is kept
 as a ``GraphChoice``, and the rules win unless something is clearly faster: a tuned model is not
@@ -147,7 +147,7 @@ class GraphRace:
     def _has_no_effects(self) -> bool:
         return all(f.is_pure for f in self.mod.functions.values() if isinstance(f, Function))
 
-    def settle_ways(
+    def choose_ways(
         self, database: Database, known: GraphChoice | None, *, until: float = math.inf
     ) -> bool:
         """Return whether convolutions go by the measured times of a database.

@@ -19,7 +19,7 @@ from tilewright.meta_schedule.progress import Progress
 from tilewright.meta_schedule.resume import run_digest, whole_run
 from tilewright.meta_schedule.runner import Runner, passing_bytes
 from tilewright.meta_schedule.search_strategy import SearchStrategy
-from tilewright.meta_schedule.size_family import SHARE, settle_sizes
+from tilewright.meta_schedule.size_family import SHARE, compare_sizes
 from tilewright.meta_schedule.sizes import Symbols, spread
 from tilewright.meta_schedule.task_scheduler import TaskScheduler
 from tilewright.meta_schedule.time_limit import ending
@@ -216,7 +216,7 @@ def tune_relax(
         by_times = True
         if comparison is not None:
             known = None if measured_now else opened.graph_choice(comparison.graph, Target(target))
-            by_times = comparison.settle_ways(opened, known, until=part(alternatives))
+            by_times = comparison.choose_ways(opened, known, until=part(alternatives))
         times = opened if by_times else MemoryDatabase()
         tasks = extract_tasks(mod, target, op_names=op_names, database=times)
 
@@ -255,7 +255,7 @@ def tune_relax(
         if last and not scheduler.interrupted:
             search("coordinate-descent", last, part(1.0 if symbol is None else 1.0 - SHARE))
         if symbol is not None and not scheduler.interrupted:
-            settle_sizes(contexts, symbol, values, opened, builder, runner, progress, until)
+            compare_sizes(contexts, symbol, values, opened, builder, runner, progress, until)
         if comparison is not None and not scheduler.interrupted:
             _race_graphs(comparison, opened, end, Attempts(whole))
         whole.finished = not scheduler.interrupted
@@ -267,7 +267,7 @@ def _name(value: object) -> str:
     return str(value) if isinstance(value, str | int | float) else type(value).__name__
 
 
-def settle_graph(
+def race_graph(
     mod: IRModule,
     target: Target | str,
     database: Database,
@@ -352,7 +352,7 @@ def compile_relax(
 ) -> Executable:
     """Build a model with the schedules that a database has for its functions.
 
-    If the whole graph was measured (``settle_graph``), with those that served it. With
+    If the whole graph was measured (``race_graph``), with those that served it. With
     ``enable_warning``, functions without a record are logged, and why they have none. ``adapt`` is
     ``MetaScheduleApplyDatabase``'s: whether records of similar functions are used.
     """
@@ -374,7 +374,7 @@ def apply_database(
 ) -> tuple[IRModule, list[Applied]]:
     """Return a model as tensor functions with a database's schedules, and what became of each.
 
-    Of a graph that was measured as a whole (``settle_graph``) those are used that served it.
+    Of a graph that was measured as a whole (``race_graph``) those are used that served it.
     """
     if params:
         mod = _bound(mod, params)

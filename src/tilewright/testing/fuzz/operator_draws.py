@@ -47,9 +47,11 @@ class OperatorDraw:
         return int(size) if isinstance(size, int) else self.dims[size.name]
 
     def input(self, *shape: Any, dtype: str = "float32") -> te.Tensor:
+        """Add an input."""
         made = te.placeholder(shape, dtype, name=f"x{len(self.inputs)}")
         self.inputs.append(made)
         return made
 
     def dtype(self) -> str:
+        """Draw a dtype, float32 more often than others."""
         return self.rng.choice(["float32", "float32", "float64", "float16", "int32", "int8"])

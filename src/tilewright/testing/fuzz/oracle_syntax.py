@@ -48,6 +48,7 @@ class LoopRange:
 
     @property
     def may_be_empty(self) -> bool:
+        """Whether the loop may have no iteration."""
         try:
             return int(ast.literal_eval(self.high)) <= int(ast.literal_eval(self.low))
         except ValueError:

@@ -153,6 +153,7 @@ class RuleSession:
             runtime.set_num_threads(before)
 
     def compare(self, function: CompiledFunction, rule: str, kind: str, count: int) -> None:
+        """Run a compiled function on guarded memory, and compare its results."""
         start = self.start
         for which, sizes in enumerate(start.sizes):
             actual = [guarded(a) for a in self.program.arrays(start.data_seed, sizes)]

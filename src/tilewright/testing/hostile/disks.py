@@ -95,11 +95,11 @@ def check(plan: Plan) -> str:
     with quiet(), _jumping(plan.clocks):
         with _limited(plan.room):
             failures = _fill(place, plan, acknowledged)
-        _look(open_place(place), set(acknowledged), failures * plan.batch)
+        _check_records(open_place(place), set(acknowledged), failures * plan.batch)
         database = open_place(place)
         _commit(database, [0.5])
-        _look(database, {*acknowledged, 0.5}, failures * plan.batch)
-        _look(open_place(place), {*acknowledged, 0.5}, failures * plan.batch)
+        _check_records(database, {*acknowledged, 0.5}, failures * plan.batch)
+        _check_records(open_place(place), {*acknowledged, 0.5}, failures * plan.batch)
     if plan.room and not failures:
         return "room enough"
     return "all kept" if not failures else "full, all kept" if acknowledged else "full at once"
@@ -131,7 +131,7 @@ def _fill(place: str, plan: Plan, acknowledged: list[float]) -> int:
     return failures
 
 
-def _look(database: Database, acknowledged: set[float], unsure: int) -> None:
+def _check_records(database: Database, acknowledged: set[float], unsure: int) -> None:
     found = [r.run_secs[0] for r in database.records() if r.run_secs]
     if lost := acknowledged - set(found):
         raise Fault(f"{len(lost)} of {len(acknowledged)} records are lost")

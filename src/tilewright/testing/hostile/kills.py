@@ -139,7 +139,7 @@ def check(plan: Plan) -> str:
         process.join()
         acknowledged.update(_all(ours))
         ours.close()
-    return _look(place, acknowledged, plan)
+    return _check_records(place, acknowledged, plan)
 
 
 def _all(connection: Connection) -> list[float]:
@@ -151,7 +151,7 @@ def _all(connection: Connection) -> list[float]:
             return found
 
 
-def _look(place: str, acknowledged: set[float], plan: Plan) -> str:
+def _check_records(place: str, acknowledged: set[float], plan: Plan) -> str:
     folder = own_folder()
     if plan.tunes:
         _go_on(place)

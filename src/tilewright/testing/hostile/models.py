@@ -177,13 +177,15 @@ def _messages(message: Any, found: list[Any]) -> list[Any]:
     return found
 
 
-def _some(rng: Random, model: onnx.ModelProto, name: str) -> Any:  # of the type that is named
+def _drawn_message(
+    rng: Random, model: onnx.ModelProto, name: str
+) -> Any:  # of the type that is named
     """A message of a type, if there is one."""
     return rng.choice([m for m in _messages(model, []) if m.DESCRIPTOR.name == name] or [None])
 
 
 def _change_attribute(rng: Random, model: onnx.ModelProto) -> None:
-    found = _some(rng, model, "AttributeProto")
+    found = _drawn_message(rng, model, "AttributeProto")
     if found is None:
         return
     if found.ints and rng.random() < 0.7:
@@ -200,7 +202,7 @@ def _change_attribute(rng: Random, model: onnx.ModelProto) -> None:
 
 
 def _change_tensor(rng: Random, model: onnx.ModelProto) -> None:
-    found = _some(rng, model, "TensorProto")
+    found = _drawn_message(rng, model, "TensorProto")
     if found is None:
         return
     how = rng.randrange(4)
@@ -227,7 +229,7 @@ def _change_tensor(rng: Random, model: onnx.ModelProto) -> None:
 
 
 def _change_shape(rng: Random, model: onnx.ModelProto) -> None:
-    found = _some(rng, model, "Dimension")
+    found = _drawn_message(rng, model, "Dimension")
     if found is None:
         return
     if rng.random() < 0.3:
@@ -237,13 +239,13 @@ def _change_shape(rng: Random, model: onnx.ModelProto) -> None:
 
 
 def _change_type(rng: Random, model: onnx.ModelProto) -> None:
-    found = _some(rng, model, "Tensor")
+    found = _drawn_message(rng, model, "Tensor")
     if found is not None:
         found.elem_type = rng.randrange(30)
 
 
 def _change_node(rng: Random, model: onnx.ModelProto) -> None:
-    found = _some(rng, model, "NodeProto")
+    found = _drawn_message(rng, model, "NodeProto")
     how = rng.randrange(5)
     if found is None:
         return
@@ -262,7 +264,7 @@ def _change_node(rng: Random, model: onnx.ModelProto) -> None:
 
 
 def _change_graph(rng: Random, model: onnx.ModelProto) -> None:
-    found = _some(rng, model, "GraphProto")
+    found = _drawn_message(rng, model, "GraphProto")
     if found is None:
         return
     if found.node and rng.random() < 0.6:

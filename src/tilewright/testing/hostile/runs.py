@@ -139,11 +139,11 @@ def check(plan: Plan) -> str:
         process.join()
     if any(process.exitcode for process in running[1:]):
         raise Fault("the run beside the one that was killed ended early")
-    was = _doing(folder)
-    _look(folder, messages)
+    was = _last_kind(folder)
+    _check_records(folder, messages)
     for seed in dict.fromkeys(plan.seeds):
         _tune(folder, seed)
-    _look(folder, messages, whole=True)
+    _check_records(folder, messages, whole=True)
     return f"killed after {was}"
 
 
@@ -163,7 +163,7 @@ def _listen(ends: list[Connection], messages: list[Messages], until: float = mat
         time.sleep(max(0.0, until - time.monotonic()))
 
 
-def _doing(folder: Path) -> str:
+def _last_kind(folder: Path) -> str:
     """What the log of runs says last."""
     try:
         lines = (folder / "logs" / "runs.jsonl").read_text().splitlines()
@@ -172,7 +172,7 @@ def _doing(folder: Path) -> str:
     return str(json.loads(lines[-1])["kind"]) if lines else "nothing"
 
 
-def _look(folder: Path, messages: list[Messages], *, whole: bool = False) -> None:
+def _check_records(folder: Path, messages: list[Messages], *, whole: bool = False) -> None:
     """Compare what there is with what was acknowledged; at the end of all runs, ``whole``."""
     database = JSONDatabase(work_dir=folder)
     found = {_key(record) for record in database.records()}

@@ -91,6 +91,7 @@ class Accesses:
         return self._analyzer
 
     def walk(self, node: Any) -> None:
+        """Note all accesses of a statement or expression."""
         kind = type(node)
         if kind is BufferLoad:
             self.access(self.reads, node.buffer, place_box(node))
@@ -228,6 +229,7 @@ class Accesses:
     def access(
         self, table: dict[Buffer, list[tuple[Range, ...]]], buffer: Buffer, ranges: list[Range]
     ) -> None:
+        """Note an access to a box of a buffer."""
         if buffer in self.hidden:
             return
         source = self.matched.get(buffer)

@@ -150,6 +150,7 @@ class ThreadEmitter:
         return data in self._mixed
 
     def site(self, what: str) -> str:
+        """Name a place of the program for reports."""
         self.sites += 1
         return f"{what} (number {self.sites} of the program)"
 

@@ -84,15 +84,15 @@ def most_alike(text: str, others: Sequence[str]) -> int:
     """
     if text in others:
         return others.index(text)
-    own = _parts(text)
-    return min(range(len(others)), key=lambda n: _apart(own, _parts(others[n])))
+    own = _words_and_numbers(text)
+    return min(range(len(others)), key=lambda n: _distance(own, _words_and_numbers(others[n])))
 
 
-def _parts(text: str) -> tuple[Counter[str], list[float]]:
+def _words_and_numbers(text: str) -> tuple[Counter[str], list[float]]:
     return Counter(_WORD.findall(text)), [float(number) for number in _NUMBER.findall(text)]
 
 
-def _apart(a: tuple[Counter[str], list[float]], b: tuple[Counter[str], list[float]]) -> float:
+def _distance(a: tuple[Counter[str], list[float]], b: tuple[Counter[str], list[float]]) -> float:
     """How many words differ, plus by how many factors of e the numbers differ."""
     words = sum(((a[0] - b[0]) + (b[0] - a[0])).values())
     numbers = sum(abs(math.log((1 + x) / (1 + y))) for x, y in zip(a[1], b[1]))

@@ -234,11 +234,13 @@ class Pipeline:
         return staged_stmts
 
     def no_fusion(self, rule: str) -> LowerError:
+        """The error for loops that can't run as one."""
         return LowerError(f"loop {self.loop.loop_var.name}: {PIPELINE_FUSE}: {rule}")
 
     # ---- what may run when --------------------------------------------------------------------
 
     def touched(self, stmt: Stmt) -> Set[Var]:
+        """Memory that a statement reads or writes."""
         return memory_read(stmt) | self.effects.of(stmt).writes
 
     def conflicts(self, first: Stmt, second: Stmt) -> Set[Var]:
@@ -305,6 +307,7 @@ class Pipeline:
             )
 
     def refusal(self, n: int, m: int, conflicts: Iterable[Var], where: str = "") -> LowerError:
+        """The error for two statements that the pipeline would put in another order."""
         names = ", ".join(sorted(var.name for var in conflicts))
         return LowerError(
             f"loop {self.loop.loop_var.name}: statements {n} and {m} of the body share {names}; "
@@ -367,6 +370,7 @@ class Pipeline:
         return made
 
     def versioned(self, buffer: Buffer) -> Buffer:
+        """The buffer that holds all versions of one."""
         count = self.versions[buffer.data]
         if count == 1:
             return buffer
@@ -508,6 +512,7 @@ class Versions(Mutator):
         self.number, self.analyzer = number, analyzer
 
     def indices(self, made: Buffer, old: Buffer, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        """The place of an element in the version of this iteration."""
         slot = floormod(self.number, const(as_int(made.shape[0]), self.number.dtype))  # type: ignore[arg-type]
         return (self.analyzer.simplify(slot), *map(self.visit, indices))
 

@@ -137,7 +137,7 @@ class RecurrenceKernel(Kernel[Recurrence]):
         """Write the form."""
         groups, first = simplify(problem.batch // plan.rows), const(0)
         made = [_Rows(problem, plan).build(groups, first)]
-        for rows in _rest(problem, plan):
+        for rows in _remainder_sizes(problem, plan):
             first = first + groups * plan.rows
             vectors = min(_VECTORS, plan.vectors * plan.rows // rows)
             plan = replace(plan, rows=rows, vectors=vectors)
@@ -159,7 +159,7 @@ class RecurrenceKernel(Kernel[Recurrence]):
         parallelize(sch, sch.get_loops(RECURRENCE_ROWS), target, work)
 
 
-def _rest(problem: Recurrence, plan: RecurrenceTiles) -> list[int]:
+def _remainder_sizes(problem: Recurrence, plan: RecurrenceTiles) -> list[int]:
     """Sizes of the groups that take what whole ones leave of a batch of unknown size."""
     known = as_int(problem.batch) is not None
     return [] if known else [rows for rows in _ROWS if rows < plan.rows]

@@ -222,9 +222,9 @@ class SortRows:
         known = as_int(sorting.extent)
         if known is None or known % (tile * lanes):
             stmts.insert(0, by_vectors(const(tile * lanes), lanes, pad))
-        return seq(*stmts, self._give(row))
+        return seq(*stmts, self._write_results(row))
 
-    def _give(self, row: Sequence[Var]) -> Stmt:
+    def _write_results(self, row: Sequence[Var]) -> Stmt:
         if self.packed:
             return give_packed(self.sorting, self.keys, row, self.lanes, self.kind)
         values = self.sorting.values

@@ -158,7 +158,7 @@ class DecodeKernel(TileKernel):
     def attention(self) -> None:
         """Process the keys of each part block by block."""
         for part, thread in T.grid(
-            T.thread_binding(self._parts(), thread="blockIdx.x"),
+            T.thread_binding(self._part_count(), thread="blockIdx.x"),
             T.thread_binding(self.threads, thread="threadIdx.x"),
         ):
             with T.block("attention_part"):
@@ -365,7 +365,7 @@ class DecodeKernel(TileKernel):
 
     # ---- where the thread is ----
 
-    def _parts(self) -> Expr:
+    def _part_count(self) -> Expr:
         return simplify(self.problem.batch * self.problem.heads * self.sizes.splits)
 
     def _enter(self, part: Var, thread: Var) -> None:

@@ -81,10 +81,10 @@ def choose_threads(scan: Scan, limits: GPULimits, choices: Choices) -> ScanThrea
     lanes = choices.choose("scan.lanes", options)
     if lanes <= WARP:
         return ScanThreads(lanes, _ITEMS, max(1, min(_THREADS, most) // lanes))
-    return ScanThreads(lanes, _ITEMS, 1, _parts(rows, extent, lanes * _ITEMS, limits))
+    return ScanThreads(lanes, _ITEMS, 1, _blocks_per_row(rows, extent, lanes * _ITEMS, limits))
 
 
-def _parts(rows: int | None, extent: int | None, tile: int, limits: GPULimits) -> int:
+def _blocks_per_row(rows: int | None, extent: int | None, tile: int, limits: GPULimits) -> int:
     """Thread blocks that share a row: several for long rows that are few."""
     if rows is None or not 0 < rows < limits.processors:
         return 1

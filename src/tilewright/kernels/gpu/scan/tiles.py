@@ -225,7 +225,7 @@ class ScanTiles:
         for i in T.unroll(self.sizes.items):
             if self._is_inside(first + i, end):
                 self.items.put(self.scan.combine(self.before.at(0), self.items.at(i)), i)
-                self._give(first + i, self.items.at(i))
+                self._write_results(first + i, self.items.at(i))
 
     # ---- where the thread is ----
 
@@ -281,7 +281,7 @@ class ScanTiles:
     def _fold_of_part(self, part: Expr) -> State:
         return self.folds.at(self.row, part)
 
-    def _give(self, k: Expr, state: State) -> Stmt:
+    def _write_results(self, k: Expr, state: State) -> Stmt:
         place = self.scan.place(self._place(), k)
         results = zip(self.scan.outputs, self.scan.results(state))
         return seq(*(store(buffer, value, *place) for buffer, value in results))

@@ -144,7 +144,7 @@ def import_to_compile(
 ) -> tuple[IRModule, list[tuple[int, int]]]:
     """Import a program as ``from_exported_program`` does, without copying parameters and buffers.
 
-    The constants are lent: whoever keeps some of them settles those (``ConstantData.settle``).
+    The constants are lent: whoever keeps some of them materializes those, see ``ConstantData``.
 
     Results may have sizes that only data tell. Such a result is as large as it may become; which
     ones and along which axes is returned, and the sizes, 0-dimensional, are further results.
@@ -359,6 +359,7 @@ class ExportedProgramImporter(NodeConverter):
         self.params: dict[str, NDArray[Any]] = {}
 
     def run(self) -> IRModule:
+        """Return the module of the program."""
         nodes = list(self.program.graph.nodes)
         inputs, held = self._placeholders([node for node in nodes if node.op == "placeholder"])
         results = self._results(next(node for node in nodes if node.op == "output"))

@@ -42,6 +42,7 @@ class LayoutRewriter(ElementRewriter):
         self.analyzer = analyzer
 
     def mapped(self, indices: Sequence[Expr]) -> tuple[Expr, ...]:
+        """Return where an element is in the new layout."""
         if any(dtypes.lanes_of(index.dtype) > 1 for index in indices):
             raise self.refuse("is accessed by vectors")
         return self.index_map.map_indices(indices, self.analyzer)

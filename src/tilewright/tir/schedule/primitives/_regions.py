@@ -249,20 +249,22 @@ class Regions(IndexArithmetic):
             made[number] = (self.poly(dom.min), self.poly(dom.extent))
             nested = nested or type(dom.extent) is not IntImm or type(dom.min) is not IntImm
             self.know_range(number, *made[number])
-        return self._apart(made) if nested else made
+        return self._independent_ranges(made) if nested else made
 
-    def _apart(self, inner: dict[int, tuple[Poly, Poly]]) -> dict[int, tuple[Poly, Poly]]:
+    def _independent_ranges(
+        self, inner: dict[int, tuple[Poly, Poly]]
+    ) -> dict[int, tuple[Poly, Poly]]:
         """Give a variable whose range depends on others the range it has over all their values."""
         made: dict[int, tuple[Poly, Poly]] = {}
 
-        def settle(number: int) -> None:
+        def widen(number: int) -> None:
             start, extent = inner[number]
             end = poly_add(start, extent)
             atoms = poly_atoms(start) | poly_atoms(end)
             others = [n for n in inner if n != number and any(self.depends(a, {n}) for a in atoms)]
             for other in others:
                 if other not in made:
-                    settle(other)
+                    widen(other)
             if others:
                 around = {other: made[other] for other in others}
                 low = self.relax_expr(self.expr(start), const(1), {}, around)
@@ -277,7 +279,7 @@ class Regions(IndexArithmetic):
 
         for number in inner:
             if number not in made:
-                settle(number)
+                widen(number)
         return made
 
     def touched(

@@ -23,7 +23,7 @@ def _dft(
         (length,) = ctx.ints(dft_length, "dft_length")
     ctx.require(length > 0, f"lengths are at least 1, got {length}")
     used = length // 2 + 1 if inverse and onesided else length
-    parts = [_fitted(part, at, have, used) for part in _parts(ctx, x)]
+    parts = [_fitted(part, at, have, used) for part in _real_and_imaginary(ctx, x)]
     if inverse and onesided:
         im = parts[1] if len(parts) > 1 else op.zeros(parts[0].shape, x.dtype)
         return op.expand_dims(op.irfft(parts[0], im, length, at, 1 / length), x.ndim - 1)
@@ -35,7 +35,7 @@ def _dft(
     return op.strided_slice(found, [at], [0], [length // 2 + 1]) if onesided else found
 
 
-def _parts(ctx: Context, x: Tensor) -> list[Tensor]:
+def _real_and_imaginary(ctx: Context, x: Tensor) -> list[Tensor]:
     """The real part, and the imaginary one if there is one."""
     last = x.ndim - 1
     (count,) = ctx.ints([x.shape[last]], "the parts of numbers")
@@ -75,7 +75,7 @@ def _stft(
     ctx.require(step > 0 and size > 0, f"there are no frames of {size} by {step}")
     weights = op.ones((size,), x.dtype) if window is None else window
     signal = x if x.ndim == 3 else op.expand_dims(x, 2)
-    parts = _parts(ctx, signal)
+    parts = _real_and_imaginary(ctx, signal)
     if len(parts) == 1:
         return op.permute_dims(
             op.stft(parts[0], weights, step, False, bool(onesided)), (0, 2, 1, 3)

@@ -23,7 +23,7 @@ def _scale(size: int, normalization: int) -> float:
     return (1.0, size**-0.5, 1.0 / size)[normalization]
 
 
-def _parts(ctx: Context, made: RelaxExpr) -> Complex:
+def _complex_of(ctx: Context, made: RelaxExpr) -> Complex:
     both = ctx.emit(made)
     return ctx.bind(Complex(TupleGetItem(both, 0), TupleGetItem(both, 1)))
 
@@ -41,7 +41,7 @@ def _along(
 ) -> Complex:
     for axis in reversed(axes):
         scale = _scale(ctx.int(x.shape[axis], "the size"), normalization)
-        x = _parts(ctx, op.fft(x.real, x.imag, axis, inverse, scale))
+        x = _complex_of(ctx, op.fft(x.real, x.imag, axis, inverse, scale))
     return x
 
 
@@ -70,7 +70,7 @@ def _r2c(
         )[0]  # fmt: skip
     last = axes[-1]
     size = ctx.int(x.shape[last], "the size")
-    made = _parts(ctx, op.rfft(x, last, _scale(size, normalization)))
+    made = _complex_of(ctx, op.rfft(x, last, _scale(size, normalization)))
     if not onesided:
         made = ctx.bind(_with_conjugates(made, last, size))
     return _along(ctx, made, axes[:-1], normalization, inverse=False)
@@ -202,5 +202,5 @@ def _istft(
         return made
 
     if return_complex:
-        return _map(ctx, _parts(ctx, op.fft(x.real, x.imag, -1, True, scale)), added)
+        return _map(ctx, _complex_of(ctx, op.fft(x.real, x.imag, -1, True, scale)), added)
     return added(ctx.emit(op.irfft(x.real, x.imag, frames.size, -1, scale)))
