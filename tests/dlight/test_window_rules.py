@@ -10,9 +10,8 @@ import pytest
 
 from tilewright import dlight, driver, te, topi
 from tilewright.dlight.cpu import SlidingWindow, StridedAxes
-from tilewright.dlight.cpu.contraction.strided_axes import divisors_of
 from tilewright.ir import Call, FloorMod, IRModule, Mul, collect
-from tilewright.scheduling import Contraction, contraction_of
+from tilewright.scheduling import Contraction, contraction_of, divisors_of
 from tilewright.scheduling.cpu import is_injective, leaf_blocks
 from tilewright.target import Target
 from tilewright.tir import Allocate, BufferStore, For, IfThenElse, PrimFunc

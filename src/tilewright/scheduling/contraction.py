@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.ir import uses_var
+from tilewright.ir import FloorDiv, FloorMod, Var, as_int, pre_order, uses_var
 from tilewright.scheduling.blocks import (
     Axis,
     axes_of,
@@ -166,3 +166,25 @@ def dimension_of(access: BufferLoad | BufferStore, axis: Axis) -> int | None:
 def longest(axes: Sequence[Axis]) -> Axis | None:
     """The axis with the most elements, the first of equal ones."""
     return max(axes, key=lambda axis: work_of([axis]), default=None)
+
+
+def divisors_of(contraction: Contraction) -> dict[Var, int]:
+    """Spatial axes whose quotients or remainders index what a block reads, with the divisors.
+
+    Axes on which only one operand depends are excluded: splitting them gains nothing.
+    """
+    found: dict[Var, int] = {}
+    spatial = {axis.var for axis in contraction.places if len(contraction.along(axis)) > 1}
+    for load in contraction.loads:
+        for index in load.indices:
+            for item in pre_order(index):
+                if type(item) not in (FloorDiv, FloorMod):
+                    continue
+                number = as_int(item.b)  # type: ignore[attr-defined]
+                divided = [v for v in spatial if uses_var(item.a, {v})]  # type: ignore[attr-defined]
+                if number is None or number < 2 or len(divided) != 1:
+                    continue
+                if found.setdefault(divided[0], number) != number:
+                    del found[divided[0]]
+                    spatial.discard(divided[0])
+    return found

@@ -9,15 +9,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from functools import partial
+from math import prod
 from typing import Any, NamedTuple
 
-from tilewright.ir import dtypes, pass_option, pre_order
+from tilewright.ir import Expr, FloorMod, Var, as_int, dtypes, pass_option, pre_order, uses_var
 from tilewright.scheduling import (
     Contraction,
     GPUScheduleRule,
     NotApplicable,
+    contraction_of,
     describe,
     dimensions_of,
+    divisors_of,
 )
 from tilewright.scheduling.gpu import (
     AHEAD,
@@ -63,6 +66,9 @@ _LONGEST = 1 << 12
 """Nodes of another block's formula: each primitive looks at all of them."""
 _WHOLE_SECTORS = 4
 """Bytes of a result from which on two of each of four neighbouring threads are a sector."""
+_LEAST_MEMBERS, _LEAST_DEPTH = 8, 16
+"""Members of a group, and terms of their sums, from which on a product of a group is worth a tile.
+"""
 _ATTEMPTS = 3
 """Tiles that are tried: what refuses one mostly refuses all."""
 
@@ -78,6 +84,7 @@ class Matmul(GPUScheduleRule):
         found = describe(sch)
         if isinstance(found, NotApplicable):
             return found
+        found = with_groups_apart(sch, found)
         form = matrix_form_of(sch, found)
         if isinstance(form, NotApplicable):
             return form
@@ -102,6 +109,52 @@ class Matmul(GPUScheduleRule):
         if not all(found.reusing(load) for load in found.loads):
             return "it is the product of a matrix with a vector"
         return ""
+
+
+def with_groups_apart(sch: Schedule, found: Contraction) -> Contraction:
+    """Split the axis whose elements share an operand by groups, as filters do in convolutions.
+
+    Within a group both operands are reused, then. What would be a product of few rows stays.
+    """
+    depth = [as_int(axis.extent) for axis in found.steps]
+    if all(found.reusing(load) for load in found.loads) or len(found.loads) != 2:
+        return found
+    if None in depth or prod(n or 1 for n in depth) < _LEAST_DEPTH:
+        return found
+    axes = {item.var: as_int(item.dom.extent) or 1 for item in found.block.iter_vars}
+    members = {
+        var: n
+        for var, n in divisors_of(found).items()
+        if n >= _LEAST_MEMBERS and axes[var] % n == 0 and not _is_read_by_rest(found, var)
+    }
+    if len(members) != 1:
+        return found
+
+    def split(*i: Expr) -> list[Expr]:
+        pairs = [(i[n] // members[v], i[n] % members[v]) if v in members else (i[n],)
+                 for n, v in enumerate(axes)]  # fmt: skip
+        return [item for pair in pairs for item in pair]
+
+    attempt = sch.copy()
+    try:
+        attempt.transform_block_layout(found.main, split)
+    except ScheduleError:
+        return found
+    made = contraction_of(attempt, found.main)
+    if isinstance(made, NotApplicable) or not all(made.reusing(load) for load in made.loads):
+        return found
+    sch.become(attempt)
+    return made
+
+
+def _is_read_by_rest(found: Contraction, var: Var) -> bool:
+    """Whether an operand is read at the remainder of an axis, as in transposed convolutions."""
+    return any(
+        type(item) is FloorMod and uses_var(item, {var})
+        for load in found.loads
+        for index in load.indices
+        for item in pre_order(index)
+    )
 
 
 def has_windows(found: Contraction) -> bool:

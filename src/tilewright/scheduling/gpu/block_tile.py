@@ -76,6 +76,24 @@ def share_fetch(
     return lanes * bits >= 32 and is_copy(sch.get(shared))
 
 
+def gather_chunks(sch: Schedule, shared: BlockRV, tile: BlockTile) -> None:
+    """Divide the fetch of a tile whose neighbours in memory are neighbouring rows among threads.
+
+    Each collects 16 bytes of a row, for which it reads so many elements, as its neighbours do of
+    the next rows: what a warp reads at once lies side by side, and it stores whole vectors.
+    """
+    bytes_each = dtypes.bytes_of(sch.get(shared).writes[0].buffer.dtype)
+    i, k = sch.get_loops(shared)[-2:]
+    chunk, lane = sch.split(k, [None, 16 // bytes_each])
+    sch.reorder(chunk, i, lane)
+    own, row, column = sch.split(sch.fuse(chunk, i), [None, *tile.thread_shape])
+    sch.bind(row, ROWS_OF_THREADS)
+    sch.bind(column, THREADS)
+    sch.unroll(own)
+    sch.vectorize(lane)
+    sch.annotate(shared, PERMUTED_LAYOUT, 1)
+
+
 def is_copy(block: Block) -> bool:
     """Whether a block stores what it loads, or zeros under conditions, and computes nothing."""
     store = block.body

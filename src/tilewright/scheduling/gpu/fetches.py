@@ -31,10 +31,12 @@ from tilewright.ir import (
 )
 from tilewright.scheduling.blocks import loads_of, stride_of
 from tilewright.scheduling.gpu.elementwise import VECTOR_BYTES
+from tilewright.scheduling.gpu.roofs import SECTOR_BYTES
 from tilewright.tir import Block, BufferLoad, IterVar
 
 _SAMPLE = 512
 """Elements along an axis that are looked at."""
+_WARP = 32
 _SIZE = 1 << 10
 """What sizes of the call are taken to be, then."""
 
@@ -54,8 +56,8 @@ def is_contiguous(block: Block, axis: int) -> bool:
 def is_turned(block: Block) -> bool:
     """Whether a tile's copy goes along its rows (axis 1), not along what is summed over (axis 2).
 
-    Along the axis that vectors lie along, else the one with more neighbours in memory. Single bytes
-    are not turned for more neighbours: tensor cores read them along the sum.
+    Along the axis that vectors lie along, else the one along which a warp reads fewer sectors.
+    Single bytes are not turned for that: tensor cores read them along the sum.
     """
     if is_contiguous(block, 2):
         return False
@@ -63,21 +65,32 @@ def is_turned(block: Block) -> bool:
         return True
     if any(dtypes.bits_of(load.buffer.dtype) < 16 for load in loads_of(block)):
         return False
-    return _neighbours(block, 1) > _neighbours(block, 2)
+    return _sectors(block, 1) < _sectors(block, 2)
 
 
-def _neighbours(block: Block, axis: int) -> float:
-    """The share of steps along an axis that go to the next element, in the worst of the loads."""
+def are_rows_neighbours(block: Block) -> bool:
+    """Whether neighbours in memory are rows of a tile (axis 1), but can't be stored as such.
+
+    Elements come one by one, or bytes, which are never turned.
+    """
+    if is_contiguous(block, 2) or _sectors(block, 1) >= _sectors(block, 2):
+        return False
+    bits = max(dtypes.bits_of(load.buffer.dtype) for load in loads_of(block))
+    return bits < 16 or not is_contiguous(block, 1)
+
+
+def _sectors(block: Block, axis: int) -> float:
+    """Sectors of memory for each element that a warp along an axis reads, in the worst load."""
     var, extent = block.iter_vars[axis].var, as_int(block.iter_vars[axis].dom.extent)
     moving = [load for load in loads_of(block) if uses_var(load, {var})]
     along = np.arange(min(extent or _SAMPLE, _SAMPLE))
     if not moving or len(along) < 2:
-        return 0.0
+        return 1.0
     others = {item.var: 0 for item in block.iter_vars}
-    return min(_steps_of_one(load, {**others, var: along}) for load in moving)
+    return max(_sectors_of_one(load, {**others, var: along}) for load in moving)
 
 
-def _steps_of_one(load: BufferLoad, values: dict[Var, object]) -> float:
+def _sectors_of_one(load: BufferLoad, values: dict[Var, object]) -> float:
     place: Any = 0
     parts = (*load.indices, *load.buffer.shape)
     known = {var: _SIZE for part in parts for var in free_vars(part)}
@@ -86,8 +99,12 @@ def _steps_of_one(load: BufferLoad, values: dict[Var, object]) -> float:
             size, at = (evaluate(expr, {**known, **values}) for expr in (extent, index))
             place = place * size + at
     except NotEvaluable:
-        return 0.0
-    return float((np.diff(place) == 1).mean()) if np.ndim(place) else 0.0
+        return 1.0
+    if not np.ndim(place):
+        return 1.0
+    sectors = place * dtypes.bits_of(load.buffer.dtype) // (8 * SECTOR_BYTES)
+    warps = range(0, len(sectors), _WARP)
+    return sum(len(np.unique(sectors[n : n + _WARP])) for n in warps) / len(sectors)
 
 
 def fetch_lanes(block: Block, axis: int, run: int, each: int) -> int:
@@ -130,12 +147,30 @@ def _is_vector(block: Block, axis: IterVar, lanes: int) -> bool:
             return False
     moving = [load for load in loads_of(block) if uses_var(load, {axis.var})]
     for load in moving:
-        *rows, last = map(apart, load.indices)
-        length = as_int(load.buffer.shape[-1])
-        first = analyzer.simplify(last - lane)
-        if length is None or any(uses_var(index, {lane}) for index in (*rows, first)):
+        rows, last, length = _split_place(load, axis.var)
+        first = analyzer.simplify(apart(last) - lane)
+        if length is None or any(uses_var(index, {lane}) for index in (*map(apart, rows), first)):
             return False
         start = analyzer.modular_set(first)
         if gcd(length, start.coeff, start.base) % lanes:
             return False
     return bool(moving)
+
+
+def _split_place(load: BufferLoad, var: Var) -> tuple[list[Expr], Expr, int | None]:
+    """Take the indices of a load apart: those that an axis doesn't move, and the place inside.
+
+    The last dimensions, in which it moves, are one; also returns how long that is. ``None`` where
+    it isn't known, or rows of the buffer are not one after the other.
+    """
+    shape = [as_int(extent) for extent in load.buffer.shape]
+    outer = next(n for n, index in enumerate(load.indices) if uses_var(index, {var}))
+    place, length = load.indices[outer], shape[outer]
+    for index, extent in zip(load.indices[outer + 1 :], shape[outer + 1 :]):
+        if extent is None:
+            return [], place, None
+        place = place * extent + index
+        length = None if length is None else length * extent
+    if outer == len(shape) - 1 or not load.buffer.strides:
+        return list(load.indices[:outer]), place, length
+    return [], place, None

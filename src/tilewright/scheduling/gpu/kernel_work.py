@@ -33,7 +33,9 @@ from tilewright.ir import (
     Sub,
     Var,
     as_int,
+    const,
     dtypes,
+    substitute,
     uses_var,
 )
 from tilewright.scheduling.gpu import roofs
@@ -49,6 +51,7 @@ from tilewright.target import Target
 from tilewright.tir import BufferLoad, BufferStore, For, PrimFunc
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.gpu_ops import GPU_OPS, POINTERS, number_operand, tensor_box, tile_at
+from tilewright.tir.lanes import scalarized
 from tilewright.tir.stmt import Evaluate, IfThenElse, LetStmt, Stmt, While
 from tilewright.tir.thread_scope import is_block_tag, is_shared
 from tilewright.tir.transform import launch_extents
@@ -226,16 +229,27 @@ class KernelWork:
         return written is not None and read is not None and not (written & read)
 
     def known(self, value: Expr) -> Lanes | None:
-        """Return the values of an expression; ``None`` if it depends on data."""
+        """Return the values of an expression, of the first lane; ``None`` if it needs data."""
+        return self._known_lane(value, 0)
+
+    def _known_lane(self, value: Expr, lane: int) -> Lanes | None:
+        if dtypes.lanes_of(value.dtype) > 1:
+            number = Var("lane", "int64")
+            alone = scalarized(value, number)
+            if alone is None:
+                return None
+            value = substitute(alone, {number: const(lane)})
         try:
             return np.atleast_2d(evaluate(value, self.values))
         except NotEvaluable:
             return None
 
     def _condition(self, condition: Expr) -> Lanes:
-        """Where a condition holds; what depends on data is taken to hold."""
-        known = self.known(condition)
-        return np.ones((1, 1), bool) if known is None else known.astype(bool)
+        """Where a condition holds, for any lane; what depends on data is taken to hold."""
+        lanes = dtypes.lanes_of(condition.dtype)
+        holds = [self._known_lane(condition, lane) for lane in range(lanes)]
+        known = [item.astype(bool) for item in holds if item is not None]
+        return np.ones((1, 1), bool) if len(known) < lanes else np.logical_or.reduce(known)
 
     def _define(self, var: Var, value: Expr) -> None:
         known = self.known(value)
@@ -493,7 +507,8 @@ class KernelWork:
             return
         if isinstance(index, Broadcast):
             index = index.value
-        yield self.known(index), 1
+        for lane in range(dtypes.lanes_of(index.dtype)):
+            yield self._known_lane(index, lane), 1
 
 
 def _is_tile(node: Expr) -> bool:

@@ -24,12 +24,13 @@ from tilewright.scheduling.gpu import roofs
 from tilewright.scheduling.gpu.binding import THREADS
 from tilewright.scheduling.gpu.block_tile import (
     fetch_at,
+    gather_chunks,
     operand_positions,
     product_dtypes,
     share_fetch,
     write_results,
 )
-from tilewright.scheduling.gpu.fetches import is_turned
+from tilewright.scheduling.gpu.fetches import are_rows_neighbours, is_turned
 from tilewright.scheduling.gpu.limits import GPULimits, limits_of
 from tilewright.scheduling.gpu.reduction import ROWS_OF_THREADS
 from tilewright.scheduling.gpu.simt_tile import bind_grid, can_vectorize_store, keep_sums
@@ -58,6 +59,8 @@ _ROWS = 64
 """Rows that an instruction computes."""
 _ROW_BYTES = 128
 _UNKNOWN = 512
+_GATHERING_REGISTERS = 192
+"""Sums of a thread and elements that it collects one by one in a step, at most."""
 
 
 Cluster = tuple[int, int]
@@ -230,7 +233,7 @@ def schedule_warpgroup_tiles(
     sch.bind(rows[1], ROWS_OF_THREADS)
     turned = ""
     for name, operand in zip("ab", operand_positions(sch.get(main))):
-        if _fetch(sch, main, operand, steps[0], tile, tensor_maps):
+        if _fetch(sch, main, (name, operand), steps[0], tile, tensor_maps):
             turned += name
     group = wgmma_group(tile.columns, dtype, total, turned)
     if group is None:
@@ -314,23 +317,32 @@ def _clusters(
 def _fetch(
     sch: Schedule,
     main: BlockRV,
-    operand: int,
+    operand: tuple[str, int],
     outer: LoopRV,
     tile: WarpgroupTile,
     tensor_maps: bool,
 ) -> bool:
     """Copy an operand's tile into shared memory; return whether it lies there turned."""
-    shared = sch.cache_read(main, operand, "shared")
+    name, position = operand
+    shared = sch.cache_read(main, position, "shared")
     fetch_at(sch, shared, outer)
-    turned = is_turned(sch.get(shared))
+    block = sch.get(shared)
+    if not tensor_maps and are_rows_neighbours(block):
+        rows = tile.rows if name == "a" else tile.columns
+        each = (tile.rows * tile.columns + rows * tile.depth) // prod(tile.thread_shape)
+        if each > _GATHERING_REGISTERS:
+            raise ScheduleError("sums and what is gathered for the next step need more registers")
+        gather_chunks(sch, shared, tile)
+        return False
+    turned = is_turned(block)
     if turned:
         sch.transform_layout(shared, ("write", 0), lambda b, i, k: (b, *wgmma_turned_layout(i, k)))
     if tensor_maps:
         _copy_boxes(sch, shared, turned)
         return turned
-    copies = share_fetch(sch, shared, outer, tile, permuted_from=128)
-    if not copies or PERMUTED_LAYOUT not in sch.get(shared).annotations:
-        raise ScheduleError("an operand can't be copied in vectors of 16 bytes")
+    share_fetch(sch, shared, outer, tile, permuted_from=1)
+    if PERMUTED_LAYOUT not in sch.get(shared).annotations:
+        raise ScheduleError("an operand doesn't come in vectors of up to 16 bytes")
     return turned
 
 

@@ -14,13 +14,14 @@ from typing import Any
 
 from tilewright.dlight.cpu.contraction.sliding_window import SlidingWindow
 from tilewright.dlight.cpu.contraction.tiled_reduction import TiledReduction
-from tilewright.ir import FloorDiv, FloorMod, Var, as_int, pre_order, uses_var
+from tilewright.ir import FloorMod, Var, as_int, pre_order, uses_var
 from tilewright.scheduling import (
     Contraction,
     CPUScheduleRule,
     NotApplicable,
     ScheduleRule,
     describe,
+    divisors_of,
 )
 from tilewright.scheduling.cpu import SEPARATE
 from tilewright.target import Target
@@ -56,28 +57,6 @@ class StridedAxes(CPUScheduleRule):
                     return made
                 reasons.append(made.reason)
         return NotApplicable("; ".join(reasons))
-
-
-def divisors_of(contraction: Contraction) -> dict[Var, int]:
-    """Spatial axes whose quotients or remainders index what a block reads, with the divisors.
-
-    Axes on which only one operand depends are excluded: splitting them gains nothing.
-    """
-    found: dict[Var, int] = {}
-    spatial = {axis.var for axis in contraction.places if len(contraction.along(axis)) > 1}
-    for load in contraction.loads:
-        for index in load.indices:
-            for item in pre_order(index):
-                if type(item) not in (FloorDiv, FloorMod):
-                    continue
-                number = as_int(item.b)  # type: ignore[attr-defined]
-                divided = [v for v in spatial if uses_var(item.a, {v})]  # type: ignore[attr-defined]
-                if number is None or number < 2 or len(divided) != 1:
-                    continue
-                if found.setdefault(divided[0], number) != number:
-                    del found[divided[0]]
-                    spatial.discard(divided[0])
-    return found
 
 
 def _split_axes(
