@@ -53,6 +53,7 @@ from tilewright.relax.expr import (
     VarBinding,
     is_atom,
 )
+from tilewright.relax.registry import RelaxOp
 from tilewright.relax.struct_info import (
     StructInfo,
     extents_of,
@@ -468,7 +469,8 @@ class BlockBuilder:
         known = shared.get(expr)
         if known is None:
             known = self.emit(expr)
-            if not isinstance(expr, RelaxCall) or getattr(expr.op, "pure", False):
+            op = expr.op if isinstance(expr, RelaxCall) else None
+            if op is None or (isinstance(op, RelaxOp) and op.effect == "pure"):
                 shared[expr] = known
         return known
 
