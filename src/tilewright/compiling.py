@@ -28,6 +28,7 @@ from tilewright.relax.frontend.torch.importer import functional_to_compile, impo
 from tilewright.relax.pipeline import Pipeline, run_pipeline
 from tilewright.relax.tuning.models import compile_relax, tune_relax
 from tilewright.runtime import Module
+from tilewright.support.collector import few_collections
 from tilewright.support.errors import BuildError
 from tilewright.support.text import seconds_in
 from tilewright.target import Target
@@ -65,6 +66,7 @@ class CompiledModel(Executable):
         return self._calling(self._run, args, kwargs)
 
 
+@few_collections()
 def compile(
     mod: Any,
     target: TargetLike = None,

@@ -78,6 +78,15 @@ def test_few_collections_leaves_what_others_set(threshold: int) -> None:
         assert gc.get_threshold()[0] == 0
 
 
+def test_few_collections_decorates_functions(threshold: int) -> None:
+    @few_collections()
+    def inside(depth: int) -> tuple[int, ...]:
+        return inside(depth - 1) if depth else gc.get_threshold()
+
+    assert inside(2) == (RAISED_THRESHOLD, 9, 8)
+    assert gc.get_threshold() == (threshold, 9, 8)
+
+
 def test_registry() -> None:
     registry: Registry[int] = Registry("number")
     registry.register("one", 1)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import gc
 import os
 import threading
+from contextlib import ContextDecorator
 
 #: New containers that start a collection inside of ``few_collections``.
 RAISED_THRESHOLD = 50_000
@@ -29,8 +30,8 @@ def _renew_lock() -> None:
 os.register_at_fork(after_in_child=_renew_lock)
 
 
-class few_collections:  # used like a function
-    """Collect rarely in a ``with`` block.
+class few_collections(ContextDecorator):  # used like a function
+    """Collect rarely in a ``with`` block, or in each call of a function that it decorates.
 
     Blocks may be nested and overlap in threads: the first to begin raises the process's threshold
     and the last to end puts it back. A collector that is off, or that somebody has told to wait for

@@ -63,6 +63,7 @@ from tilewright.runtime.beside import (
 )
 from tilewright.runtime.executable import FCompile
 from tilewright.support.calling import other_names
+from tilewright.support.collector import few_collections
 from tilewright.support.errors import BuildError, RunError
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
@@ -331,6 +332,7 @@ def _structure(item: Any) -> Any:
 
 
 @other_names(pipeline="relax_pipeline", schedule="tir_pipeline")
+@few_collections()
 def build(
     mod: IRModule | Function,
     target: Target | str | None = None,

@@ -60,6 +60,7 @@ from tilewright.relax.struct_info import (
 )
 from tilewright.relax.transform import ConvertToDataflow
 from tilewright.relax.values import const
+from tilewright.support.collector import few_collections
 from tilewright.support.errors import ImportModelError, TilewrightError
 from tilewright.support.registry import near_matches
 
@@ -72,6 +73,7 @@ MOST_NODES = 200_000
 _DEEPEST = 64
 
 
+@few_collections()
 def from_onnx(
     model: onnx.ModelProto | str | os.PathLike[str],
     shape_dict: ShapeDict | None = None,

@@ -47,6 +47,7 @@ from tilewright.relax.frontend.torch.nodes import (
 from tilewright.relax.frontend.torch.pairs import Complex
 from tilewright.relax.struct_info import defined_vars, used_vars
 from tilewright.relax.transform import ConvertToDataflow
+from tilewright.support.collector import few_collections
 from tilewright.support.errors import ImportModelError
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ Results = Callable[[list[RelaxExpr]], RelaxExpr]
 """Makes of results what ``main`` returns."""
 
 
+@few_collections()
 def from_exported_program(
     exported_program: torch.export.ExportedProgram,
     *,
