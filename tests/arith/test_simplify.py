@@ -154,6 +154,13 @@ def test_the_same_object_comes_back(known):
         assert known.simplify(expr) is expr
 
 
+def test_numbers_and_variables_come_back():
+    dtypes = ("int64", "int8", "uint32", "bool", "float32", "float16")
+    leaves = [leaf for dtype in dtypes for leaf in (const(0, dtype), const(1, dtype))]
+    for expr in (*leaves, *(Var("v", dtype) for dtype in dtypes), const(float("nan"), "float32")):
+        assert simplify(expr) is Analyzer().simplify(expr) is expr
+
+
 def test_loads_are_simplified_inside(known):
     buffer = decl_buffer((64, 16))
     made = known.simplify(buffer[(i * 16 + j) // 16, (i * 16 + j) % 16] * 1.0)
