@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from pathlib import Path
 
@@ -117,7 +118,35 @@ def test_the_key_goes_by_the_sources_of_the_whole_package(monkeypatch):
     monkeypatch.setattr(Path, "read_bytes", lambda path: read.append(path) or original(path))
     assert graph_cache._sources() is not None
     root = Path(tilewright.__file__).parent
-    assert set(read) == set(root.rglob("*.py"))
+    assert {path for path in read if path.suffix == ".py"} == set(root.rglob("*.py"))
+
+
+def test_sources_are_read_once_and_again_after_each_change(monkeypatch, tmp_path):
+    package = tmp_path / "package"
+    package.mkdir()
+    file = package / "a.py"
+    file.write_text("x = 1")
+    read, original = [], Path.read_bytes
+    monkeypatch.setattr(graph_cache, "files", lambda _: package)
+    monkeypatch.setattr(
+        Path, "read_bytes", lambda path: (path == file and read.append(path)) or original(path)
+    )
+
+    def sources():
+        graph_cache._sources.cache_clear()
+        return graph_cache._sources()
+
+    first = sources()
+    assert sources() == first and len(read) == 1
+    before = file.stat()
+    while file.stat().st_ctime_ns == before.st_ctime_ns:
+        file.write_text("x = 2")
+        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))  # as an unpacker sets it
+    assert sources() != first and len(read) == 2
+    file.write_text("x = 1")
+    assert sources() == first  # the contents count, not the times
+    file.rename(package / "b.py")
+    assert sources() != first
 
 
 def test_numbers_that_may_be_sizes_are_part_of_the_key():

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, partial
@@ -91,14 +92,34 @@ class GraphKey:
 
 @lru_cache(maxsize=1)
 def _sources() -> str | None:
-    """The hash of this package's source, unless it has been edited since this process started."""
-    root = Path(str(files("tilewright")))
+    """The hash of this package's source, unless it has been edited since this process started.
+
+    The files are read once; later processes go by what the system says of them. Whatever writes or
+    replaces a file also sets the time of its last change, which nobody can set back.
+    """
+    root = str(files("tilewright"))
+    names = (
+        os.path.join(folder, name)
+        for folder, _, names in os.walk(root)
+        for name in names
+        if name.endswith(".py")
+    )
+    found = {path: os.stat(path) for path in sorted(names)}
+    if any(info.st_mtime > _STARTED for info in found.values()):
+        return None
+    known = [
+        (path, info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
+        for path, info in found.items()
+    ]
+    key = repr(("sources", known))
+    kept = read_entry(key)
+    if kept is not None:
+        return kept.decode()
     digest = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        if path.stat().st_mtime > _STARTED:
-            return None
-        digest.update(f"{path.relative_to(root)}\0{path.stat().st_size}\0".encode())
-        digest.update(path.read_bytes())
+    for path, info in found.items():
+        digest.update(f"{os.path.relpath(path, root)}\0{info.st_size}\0".encode())
+        digest.update(Path(path).read_bytes())
+    write_entry(key, digest.hexdigest().encode())
     return digest.hexdigest()
 
 
