@@ -206,8 +206,10 @@ def test_large_constants_are_moved_when_needed(monkeypatch: pytest.MonkeyPatch) 
     np.testing.assert_array_equal(product.args[1].data, weights.T)
 
 
-def test_a_repeated_call_is_legalised_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = []
+@pytest.fixture
+def legalised(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Calls of operators on constants for which tensor functions are made."""
+    made: list[object] = []
     module = sys.modules["tilewright.relax.transform.fold_constant"]
     real = module.legalize_call
 
@@ -216,6 +218,10 @@ def test_a_repeated_call_is_legalised_once(monkeypatch: pytest.MonkeyPatch) -> N
         return real(builder, call, **options)
 
     monkeypatch.setattr(module, "legalize_call", legalize_call)
+    return made
+
+
+def test_a_repeated_call_is_legalised_once(legalised: list[object]) -> None:
     parts = [np.float32([number, 2]) for number in (1, 4, 9)]
 
     def total(*x: Any) -> Any:
@@ -225,7 +231,29 @@ def test_a_repeated_call_is_legalised_once(monkeypatch: pytest.MonkeyPatch) -> N
     (found,) = folded(total, *parts)
     want = [np.sqrt(part) - part for part in parts]
     np.testing.assert_array_equal(found, np.concatenate([*want, -want[1]]))
-    assert len(made) == 2  # sqrt and subtract, of two such arrays
+    assert len(legalised) == 2  # sqrt and subtract, of two such arrays
+
+
+def test_repeated_calls_with_numbers_and_with_one_operand_twice(legalised: list[object]) -> None:
+    x, y = np.float32([1, 4, 9]), np.float32([5, 6, 8])
+    half, two = np.array(0.5, "float32"), np.array(2, "float32")
+
+    def total(x: Any, y: Any, half: Any, two: Any) -> Any:
+        parts = [
+            op.divide(x, half),
+            op.divide(y, half),
+            op.divide(y, two),
+            op.divide(two, y),
+            op.divide(x, x),
+            op.divide(x, y),
+            op.divide(y, x),
+        ]
+        return op.concat(parts, 0)
+
+    (found,) = folded(total, x, y, half, two)
+    want = [x / half, y / half, y / two, two / y, x / x, x / y, y / x]
+    np.testing.assert_array_equal(found, np.concatenate(want))
+    assert len(legalised) == 5  # all but y / half and y / x
 
 
 def test_tensors_from_nothing_are_folded_where_they_meet_constants() -> None:

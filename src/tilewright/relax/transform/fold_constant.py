@@ -168,7 +168,8 @@ def _fold(value: RelaxCall, known: Compiled) -> RelaxExpr | None:
         return _moved(value, op.evaluate(operands, value.attrs))
     key = _call_key(value)
     if key in known:
-        return _run(known[key], operands, value.struct_info)
+        function, places = known[key]
+        return _run(function, [operands[place] for place in places], value.struct_info)
     own = BlockBuilder()
     made = legalize_call(own, value, whole=True)
     if not is_call_tir(made):
@@ -177,8 +178,10 @@ def _fold(value: RelaxCall, known: Compiled) -> RelaxExpr | None:
     if run is None:
         return None
     function, inputs = run
-    if key is not None and list(map(id, inputs)) == list(map(id, operands)):
-        known[key] = function
+    places = {id(operand): place for place, operand in enumerate(operands)}
+    # One array that is several operands may be a single input: others needn't be equal.
+    if key is not None and len(places) == len(operands) and all(id(a) in places for a in inputs):
+        known[key] = function, [places[id(item)] for item in inputs]
     return _run(function, inputs, value.struct_info)
 
 
@@ -187,9 +190,13 @@ def _call_key(value: RelaxCall) -> tuple[object, ...] | None:
 
     Numbers without dimensions may be part of the function.
     """
-    if not all(isinstance(arg, Constant) and arg.value.shape for arg in value.args):
+    if not all(isinstance(arg, Constant) for arg in value.args):
         return None
-    kinds = tuple(repr(arg.value) for arg in value.args if isinstance(arg, Constant))
+    kinds = tuple(
+        repr(arg.value) if arg.value.shape else arg.value.content_key(False)
+        for arg in value.args
+        if isinstance(arg, Constant)
+    )
     attrs = sorted(value.attrs.items())
     if not all(isinstance(item, (int, float, str, bool, type(None))) for _, item in attrs):
         return None
