@@ -6,9 +6,23 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tilewright import driver
+from tilewright.ir import IRModule
 from tilewright.relax.constant_data import ConstantData
 from tilewright.relax.execution.graph_cache import materialize_all
+from tilewright.relax.transform.layout_free import packed_data
 from tilewright.runtime.huge_pages import HUGE_PAGE, huge_bytes
+from tilewright.script import parse
+
+PACK = """
+from tilewright.script import tir as T
+@T.prim_func
+def main(A: T.Buffer((ROWS, 3), "DTYPE"), B: T.Buffer((ROWS, 4), "DTYPE")):
+    for i, j in T.grid(ROWS, 3):
+        with T.block("B"):
+            y, x = T.axis.remap("SS", [i, j])
+            B[y, x] = A[y, x]
+"""
 
 
 @pytest.mark.parametrize("size", [0, 1, 64, HUGE_PAGE, HUGE_PAGE + 1])
@@ -52,3 +66,20 @@ def test_what_is_kept_stays_and_what_is_lent_is_copied() -> None:
     assert np.may_share_memory(kept.array, own) and not np.may_share_memory(taken.array, lent)
     lent[...] = 2
     assert taken.array.max() == 1
+
+
+@pytest.mark.parametrize("rows", [5, 100_000])
+@pytest.mark.parametrize("dtype", ["float32", "int8", "bfloat16"])
+def test_constants_are_packed_where_they_stay(rows: int, dtype: str) -> None:
+    kind = np.dtype(ml_dtypes.bfloat16) if dtype == "bfloat16" else np.dtype(dtype)
+    text = PACK.replace("ROWS", str(rows)).replace("DTYPE", dtype)
+    module = driver.compile(IRModule({"pack": parse(text)}), "native")
+    values = (np.arange(rows * 3).reshape(rows, 3) % 100).astype(kind)
+    source = ConstantData(values)
+    first, second = (packed_data(module, "pack", source, (rows, 4), kind) for _ in range(2))
+    assert second.array.flags.writeable is False  # somebody has looked at it before
+    materialize_all([first, second])
+    for data in (first, second):
+        np.testing.assert_array_equal(data.array[:, :3], values)
+        assert not data.array[:, 3].any() and not data.array.flags.writeable
+    assert first.source is None and first.module is None

@@ -80,7 +80,7 @@ class ConstantData:
     def materialize(self, place: NDArray[np.uint8] | None = None) -> ConstantData:
         """Keep the values, in memory of their own, and forget what they were made from.
 
-        ``place`` has ``nbytes`` bytes for them.
+        ``place`` has ``nbytes`` bytes for them, which are zero.
         """
         array = self.array
         if place is not None:
