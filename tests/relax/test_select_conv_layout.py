@@ -104,6 +104,25 @@ def test_vectors_that_are_half_empty_do_not_pay():
     assert chosen(chain(16))[1] == ["NCHW NCHW16c", "NCHW16c NCHW16c"]
 
 
+def test_half_the_arithmetic_and_half_the_loads_in_a_cycle_change_no_choice():
+    """MobileNetV2's narrow waists: blocks of 24 channels leave a quarter of the vectors empty."""
+    whole = Target("llvm -mcpu=znver5 -num-cores=1")
+    assert (WIDE.costs.loads, whole.costs.loads) == (1, 2)
+
+    def narrow_waists(x, stages):
+        y = conv(conv(conv(x, 32, strides=2), 32, 2, groups=32), 16, 3, 1)
+        for wide, narrow, strides in stages:
+            y = conv(op.nn.relu6(conv(y, wide, 4, 1)), wide, 5, groups=wide, strides=strides)
+            y = conv(op.nn.relu6(y), narrow, 6, 1)
+        return op.mean(y, (2, 3))
+
+    stages = [(96, 24, 2), (144, 24, 1), (144, 32, 2)]
+    for some in (stages[:2], stages):
+        mod = graph(lambda x, some=some: narrow_waists(x, some), tensor((1, 3, 224, 224)))
+        assert chosen(mod)[1] == chosen(mod, whole)[1]
+    assert "NCHW16c NCHW24c" in chosen(mod)[1]
+
+
 def test_images_of_unknown_size_get_blocks():
     image = tensor((symbol("n"), 3, symbol("h"), symbol("w")))
     mod = graph(lambda x: op.mean(conv(conv(x, 16), 32, 2), (2, 3)), image)

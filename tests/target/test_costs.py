@@ -72,13 +72,20 @@ def test_a_file_that_is_not_one_is_left_alone(
     text: str, message: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     native = Target("native")
-    usual = costs_of("llvm", native.mcpu)
+    usual = costs_of("llvm", native.mcpu, native.vector_bits)
     (tmp_path / "costs.json").write_bytes(text.replace("CPU", native.mcpu).encode("latin1"))
     with caplog.at_level(logging.WARNING, "tilewright.target"):
         assert native.costs == usual
     assert message in caplog.text and "doctor --measure" in caplog.text
     save_measured(native.mcpu, {"launch": 5.0})
     assert native.costs.launch == 5.0
+
+
+def test_some_cpus_run_long_vectors_in_two_halves() -> None:
+    whole = Target("llvm -mcpu=znver4 -mattr=-avx512f -num-cores=1 -mtriple=x86_64-linux-gnu").costs
+    halves = Target("llvm -mcpu=znver4 -num-cores=1 -mtriple=x86_64-linux-gnu").costs
+    assert halves == replace(whole, multiply_adds=1, bf16_dots=1, loads=1)
+    assert Target("llvm -mcpu=znver5 -mtriple=x86_64-linux-gnu").costs == Costs()
 
 
 def test_only_what_is_measured_is_kept() -> None:

@@ -243,13 +243,13 @@ class Costs:
         0.75, "cycles per element", "between channels first and last", _BY_HAND
     )
     block_change: float = _estimated(
-        0.5, "cycles per element", "between channels first and in blocks", _BY_HAND
+        1, "vectors loaded per element", "between channels first and in blocks", _BY_HAND
     )
     window_gain: float = _estimated(
-        0.15, "cycles per element", "that blocks of channels save under windows", _BY_HAND
+        0.3, "vectors loaded per element", "that blocks of channels save under windows", _BY_HAND
     )
     point_gain: float = _estimated(
-        0.03, "cycles per element", "that they save in 1 x 1 convolutions", _BY_HAND
+        0.06, "vectors loaded per element", "that they save in 1 x 1 convolutions", _BY_HAND
     )
 
 
@@ -274,8 +274,8 @@ def describe(costs: Costs, here: Collection[str] = ()) -> list[dict[str, object]
 MEASURED = tuple(item.name for item in fields(Costs) if item.metadata["measured"])
 
 
-def costs_of(kind: str, cpu: str, here: bool = False) -> Costs:
-    """Return the numbers of a kind of target, for a CPU, by its name.
+def costs_of(kind: str, cpu: str, vector_bits: int = 128, here: bool = False) -> Costs:
+    """Return the numbers of a kind of target, for a CPU, by its name, with vectors of so many bits.
 
     If it is this machine's, values measured ``here`` replace the general ones.
 
@@ -285,13 +285,13 @@ def costs_of(kind: str, cpu: str, here: bool = False) -> Costs:
         raise TargetError(
             f"there are no costs for target {kind!r}; there are for {', '.join(TABLES)}"
         )
-    costs = _known_of(kind, cpu)
+    costs = _known_of(kind, cpu, vector_bits == 512 and cpu in _IN_HALVES)
     return _with_measured(costs, cpu, setting("cache_dir")) if here else costs
 
 
 @lru_cache(maxsize=64)
-def _known_of(kind: str, cpu: str) -> Costs:
-    return replace(TABLES[kind], **_CPUS.get(cpu, {}))
+def _known_of(kind: str, cpu: str, in_halves: bool) -> Costs:
+    return replace(TABLES[kind], **_CPUS.get(cpu, {}), **(_HALVES if in_halves else {}))
 
 
 #: The table of each kind of target.
@@ -302,10 +302,14 @@ TABLES = {"llvm": Costs(), "c": Costs()}
 _SLOW_DOTS = ("cooperlake", "sapphirerapids", "emeraldrapids", "graniterapids", "graniterapids-d")
 # Zen cores with AVX2 wait less for their last cache (measured on a Zen 3).
 _ZEN = ("znver1", "znver2", "znver3")
-_CPUS = {
+_CPUS: dict[str, dict[str, float]] = {
+    "znver4": {"clock": 3.7e9},
     **{name: {"bf16_dots": 0.5} for name in _SLOW_DOTS},
     **{name: {"far_scalar_wait": 0.08} for name in _ZEN},
 }
+# CPUs that run vectors of 512 bits in two halves (measured on a Zen 4).
+_IN_HALVES = ("znver4",)
+_HALVES: dict[str, float] = {"multiply_adds": 1, "bf16_dots": 1, "loads": 1}
 
 
 @lru_cache(maxsize=16)

@@ -449,7 +449,7 @@ class Target:
     def costs(self) -> Costs:
         """The costs: measured ones, if the target's CPU is this machine's and they exist."""
         here = self.kind == "llvm" and self._is_here
-        return costs_of(self.kind, self.mcpu, here)
+        return costs_of(self.kind, self.mcpu, self.vector_bits, here)
 
     def with_options(self, **options: object) -> Target:
         """Return a copy with options changed (``num_cores=1`` means ``-num-cores=1``)."""

@@ -207,7 +207,7 @@ def _estimated_gain(call: RelaxCall, layouts: Layouts, target: Target) -> float:
     # Windows gather and transpose where points (1 x 1) read and write vectors in either layout.
     # Vectors along rows of unknown length are cut off, those of channels are whole.
     each = costs.point_gain if window == [1, 1] and known else costs.window_gain
-    return (_elements(call.args[0]) + _elements(call)) * each - steps * empty
+    return (_elements(call.args[0]) + _elements(call)) * each / costs.loads - steps * empty
 
 
 def _is_single_place(call: RelaxCall) -> bool:
@@ -224,7 +224,8 @@ def _image_shape(call: RelaxCall) -> Sequence[Expr]:
 
 def _conversion_seconds(function: Function, times: MeasuredTimes, target: Target) -> float:
     """Seconds that the conversions in a graph take: measured, or else estimated."""
-    total, each = 0.0, target.costs.block_change / target.costs.clock
+    costs, total = target.costs, 0.0
+    each = costs.block_change / costs.loads / costs.clock
     for binding in function.bindings:
         value = binding.value
         if isinstance(value, RelaxCall) and is_call_to(value, CONVERSION):
