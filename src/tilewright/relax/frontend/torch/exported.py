@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tilewright.relax.frontend.torch.archive import check_archive
 from tilewright.relax.frontend.torch.converters import dtype_name
 from tilewright.relax.frontend.torch.in_place import without_writes
 from tilewright.relax.values import numpy_dtype
@@ -41,7 +42,7 @@ def require_torch() -> Any:
 def load_exported_program(path: str | Path) -> torch.export.ExportedProgram:
     """Load a ``.pt2`` file that ``torch.export.save`` wrote; returns its ``ExportedProgram``.
 
-    PyTorch reads it, and runs code that the file may hold: load only files that you trust.
+    The file is looked through first (``archive``), so that no code in it runs.
 
     Raises ``ImportModelError`` if there is no such file, or it holds something else.
     """
@@ -54,6 +55,7 @@ def load_exported_program(path: str | Path) -> torch.export.ExportedProgram:
             f"{file.name!r} is no exported program: expected a .pt2 file, written by "
             "torch.export.save(torch.export.export(model.eval(), example_inputs), path)"
         )
+    check_archive(file, torch)
     logged: list[BaseException] = []
     try:
         with quiet(), _keep_logged(logged):
