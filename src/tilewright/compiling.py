@@ -17,6 +17,7 @@ from tilewright.driver.build import TargetLike, as_module, resolve_target
 from tilewright.ir import IRModule
 from tilewright.meta_schedule.database import Database, MemoryDatabase, is_url, open_place
 from tilewright.meta_schedule.passes import MetaScheduleApplyDatabase
+from tilewright.meta_schedule.sizes import Symbols, symbols_within
 from tilewright.meta_schedule.tir_integration import tune_tir
 from tilewright.relax import Executable, Function, build
 from tilewright.relax.frontend import nn
@@ -25,6 +26,7 @@ from tilewright.relax.frontend.onnx import from_onnx, load_model
 from tilewright.relax.frontend.torch.calling import Calling, export_module
 from tilewright.relax.frontend.torch.exported import load_exported_program
 from tilewright.relax.frontend.torch.importer import functional_to_compile, import_to_compile
+from tilewright.relax.frontend.torch.symbols import bounds_of_sizes
 from tilewright.relax.pipeline import Pipeline, run_pipeline
 from tilewright.relax.tuning.models import compile_relax, tune_relax
 from tilewright.runtime import Module
@@ -79,6 +81,7 @@ def compile(
     database: Database | str | os.PathLike[str] | None = None,
     tune: int | str | None = None,
     adapt: str = "never",
+    symbols: Symbols | None = None,
 ) -> Any:
     """Compile a program for a target, the native CPU if none is given or active.
 
@@ -100,6 +103,10 @@ def compile(
     ``"1h"``. What has no record is scheduled by rule, unless ``adapt`` says that records of other
     shapes and fusions may be adapted, see ``MetaScheduleApplyDatabase``.
 
+    ``symbols`` are the sizes, by name, that symbolic ones are tuned at; one may have several values
+    (``{"n": [1, 16, 128]}``) and gets schedules for ranges. Without, those with bounds, such as
+    ``torch.export.Dim("n", max=128)``, are tuned at values between these.
+
     ``relax_pipeline`` and ``tir_pipeline`` are passes to run instead of the default ones, as
     ``relax.build`` takes them; the latter also for tensor functions, before they are lowered.
 
@@ -109,6 +116,10 @@ def compile(
     program, resolved = mod, resolve_target(target)
     budget = _budget(tune)
     opened = _opened(database, tuned=tune is not None)
+    if symbols is not None and budget is None:
+        raise BuildError("symbols= says what is tuned at which sizes: give a budget by tune= too")
+    if budget is not None:
+        budget["symbols"] = symbols
     if opened is None and adapt != "never":
         raise BuildError("adapt= needs records: give a database= too")
     calling = None
@@ -126,6 +137,8 @@ def compile(
         program, _ = export_by_example(program, args, kwargs)
     elif example_inputs is not None:
         raise BuildError(f"a {type(program).__name__} takes no example_inputs: models do")
+    if budget is not None and exported is not None and symbols is None:
+        budget["symbols"] = symbols_within(bounds_of_sizes(exported)) or None
     if isinstance(program, Function):
         program = IRModule.from_expr(program) if name is None else IRModule({name: program})
     elif name is not None and not isinstance(program, PrimFunc):
@@ -181,7 +194,7 @@ def _graph(
 # ---- arguments ------------------------------------------------------------------------------
 
 
-def _budget(tune: int | str | None) -> dict[str, object] | None:
+def _budget(tune: int | str | None) -> dict[str, Any] | None:
     """Return the budget as arguments of ``tune_tasks``."""
     if tune is None:
         return None

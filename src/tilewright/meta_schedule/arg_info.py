@@ -115,6 +115,12 @@ def _sizes(func: PrimFunc) -> dict[Var, None]:
     return dict.fromkeys(var for extent in extents for var in free_vars(extent))
 
 
+def size_values(func: PrimFunc, symbols: Mapping[str, int] | None = None) -> dict[Var, int]:
+    """Return what the variables in the extents of a function's tensors are measured at."""
+    values = symbols or {}
+    return {var: values.get(var.name, ASSUMED_SIZE) for var in _sizes(func)}
+
+
 def arg_infos(func: PrimFunc, symbols: Mapping[str, int] | None = None) -> tuple[ArgInfo, ...]:
     """Describe the arguments of a function.
 
@@ -123,11 +129,10 @@ def arg_infos(func: PrimFunc, symbols: Mapping[str, int] | None = None) -> tuple
 
     Raises ``TuneError`` for sizes that aren't whole numbers, and where an extent is negative.
     """
-    values, sizes = dict(symbols or {}), {}
-    for var in _sizes(func):
-        sizes[var] = values.get(var.name, ASSUMED_SIZE)
-        if type(sizes[var]) is not int:
-            raise TuneError(f"the size {var.name} is a whole number, not {sizes[var]!r}")
+    values, sizes = dict(symbols or {}), size_values(func, symbols)
+    for var, value in sizes.items():
+        if type(value) is not int:
+            raise TuneError(f"the size {var.name} is a whole number, not {value!r}")
     given = {var: const(value, var.dtype) for var, value in sizes.items()}
     infos: list[ArgInfo] = []
     for var in func.params:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from tilewright.ir import IRModule
@@ -11,6 +12,35 @@ from tilewright.tir import PrimFunc
 
 Symbols = Mapping[str, int | Sequence[int]]
 """Sizes by name; one of them may have several values."""
+
+
+#: Sizes are tuned at values that grow by at most this factor, ...
+_STEP = 16
+#: ... but at no more than so many.
+_MOST_VALUES = 5
+
+
+def values_between(least: int, most: int) -> list[int]:
+    """Return the values to tune a size at that has bounds: both, and some between by equal ratios.
+
+    values_between(1, 64) == [1, 8, 64]
+    """
+    least = max(1, least)
+    if most <= least:
+        return [least]
+    steps = max(2, min(_MOST_VALUES - 1, math.ceil(math.log(most / least, _STEP))))
+    ratio = (most / least) ** (1 / steps)
+    return sorted({most, *(round(least * ratio**step) for step in range(steps))})
+
+
+def symbols_within(bounds: Mapping[str, tuple[int, int]]) -> dict[str, int | list[int]]:
+    """Return sizes to tune at, by bounds: several of the size that varies most, one of others."""
+    found: dict[str, int | list[int]] = {}
+    widest = max(bounds, key=lambda name: bounds[name][1] / max(1, bounds[name][0]), default=None)
+    for name, (least, most) in bounds.items():
+        values = values_between(least, most)
+        found[name] = values if name == widest else values[len(values) // 2]
+    return found
 
 
 def spread(symbols: Symbols | None) -> tuple[str | None, list[dict[str, int]]]:

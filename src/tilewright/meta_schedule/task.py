@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 
 from tilewright.ir import IRModule, structural_hash
-from tilewright.meta_schedule.arg_info import ArgInfo, arg_infos, size_names
+from tilewright.meta_schedule.arg_info import ArgInfo, arg_infos, size_names, size_values
 from tilewright.meta_schedule.database.record import normalized
 from tilewright.meta_schedule.space_generator import SpaceGenerator
 from tilewright.support.errors import TuneError, VerifyError
@@ -46,6 +46,8 @@ class Task:
         self.space_generator = SpaceGenerator.create(space_generator, target=self.target)
         self.hash = structural_hash(self.mod)
         self.args_info: tuple[ArgInfo, ...] = arg_infos(self.mod["main"], symbols)
+        self.sizes = size_values(self.mod["main"], symbols)
+        """What symbolic sizes are measured at; schedules are rated for these."""
         self.assumed = [n for n in size_names(self.mod["main"]) if n not in (symbols or {})]
         """Sizes that nobody knows: they are measured at ``ASSUMED_SIZE``."""
         self.flops = known_flops(self.mod["main"])

@@ -65,7 +65,7 @@ def backend(
             f'mode={mode!r} is one of inductor\'s; write options={{"mode": "tune", ...}}'
         )
     compiler = _aot_autograd(Options.parse(options), example_inputs)
-    with _resizes_whole():
+    with resizes_whole():
         run: Callable[..., Any] = compiler(graph_module, example_inputs)
     return run
 
@@ -146,7 +146,7 @@ _WHOLE = frozenset(["aten.embedding_dense_backward.default"])
 
 
 @contextmanager
-def _resizes_whole() -> Iterator[None]:
+def resizes_whole() -> Iterator[None]:
     """Keep PyTorch from writing resized images as gathers of single elements.
 
     Its rules for these operators aren't in tables of decompositions but in the dispatcher.
@@ -180,7 +180,8 @@ def compile_aten(graph_module: Any, options: Options) -> Callable[[list[Any]], A
     with _disable_current_modes(), torch.no_grad():
         partition = Partition(graph_module.graph)
         _log_partition(partition)
-        return _boxed(Program(partition, _Compiler(options, partition.device)).function())
+        compiler = _Compiler(options, partition.device, _sizes_now(graph_module.graph))
+        return _boxed(Program(partition, compiler).function())
 
 
 def _boxed(run: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
@@ -202,15 +203,32 @@ def _log_partition(partition: Partition) -> None:
                 _log.warning("PyTorch runs %s", where)
 
 
+def _sizes_now(graph: Any) -> dict[str, int]:
+    """The sizes of the inputs that a graph is compiled for, by their symbols."""
+    torch = require_torch()
+    found = {}
+    for node in graph.nodes:
+        value = node.meta.get("val") if node.op == "placeholder" else None
+        sizes = value.shape if isinstance(value, torch.Tensor) else (value,)
+        for size in sizes:
+            if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol and size.node.has_hint():
+                found[str(size.node.expr)] = int(size.node.hint)
+    return found
+
+
 class _Compiler:
     """Compiles parts as the options say."""
 
-    def __init__(self, options: Options, device: Any) -> None:
+    def __init__(
+        self, options: Options, device: Any, sizes: Mapping[str, int] | None = None
+    ) -> None:
         """Compile for a device of PyTorch's: what a GPU is, its driver says.
+
+        ``sizes`` are what symbolic ones are tuned at.
 
         Raises ``BuildError`` for options that say nothing to it.
         """
-        self._options = options
+        self._options, self._sizes = options, dict(sizes or {})
         threads = options.threads
         if device.type == "cuda":
             if threads is not None:
@@ -239,7 +257,10 @@ class _Compiler:
         return compile_relax(database, mod, self._target)
 
     def _tuned(self, mod: IRModule) -> Database:
-        place, trials = self._options.work_dir, self._options.trials
+        place = self._options.work_dir
+        budget: dict[str, Any] = {"max_trials_global": self._options.trials}
+        if self._sizes:
+            budget["symbols"] = self._sizes
         if is_url(place):
-            return tune_relax(mod, None, self._target, None, trials, database=str(place))
-        return tune_relax(mod, None, self._target, place, trials)
+            return tune_relax(mod, None, self._target, None, database=str(place), **budget)
+        return tune_relax(mod, None, self._target, place, **budget)

@@ -30,6 +30,6 @@ def candidate_evaluation(context: Task, candidate: MeasureCandidate) -> Evaluati
             trace.apply_to_schedule(sch)
         func = sch.mod.functions[sch.working_func]
         assert isinstance(func, PrimFunc)
-        found = feature_function(func, context.target)([], 1)
+        found = feature_function(func, context.target, context.sizes)([], 1)
         remember(candidate, found)
     return found

@@ -200,7 +200,7 @@ class SearchStrategy:
 
     def _variants(self, spaces: Sequence[Schedule]) -> list[Variant]:
         """Return the sketches as arrays of candidates."""
-        return make_variants(self.context.mod, spaces, self.context.target)
+        return make_variants(self.context.mod, spaces, self.context.target, self.context.sizes)
 
     def _warm_start(self, database: Database) -> None:
         """Learn from the records that the database has for the task."""

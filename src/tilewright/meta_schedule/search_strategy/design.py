@@ -24,6 +24,7 @@ from tilewright.meta_schedule.feature import (
     FeatureFunction,
     GPUFeatureFunction,
     feature_function,
+    names_of,
 )
 from tilewright.meta_schedule.feature.numbers import Num
 from tilewright.meta_schedule.postproc.rewrite_parallel_vectorize_unroll import vector_loop
@@ -192,11 +193,20 @@ def open_shape(trace: Trace) -> str:
 class Variant:
     """A sketch with fixed structure; see the module's docstring."""
 
-    def __init__(self, mod: IRModule, trace: Trace, family: int, target: Target) -> None:
+    def __init__(
+        self,
+        mod: IRModule,
+        trace: Trace,
+        family: int,
+        target: Target,
+        sizes: Mapping[Var, int] | None = None,
+    ) -> None:
         self.mod = mod
         self.trace = trace
         self.family = family
         self.target = target
+        self.sizes = dict(sizes or {})
+        """What symbolic sizes are taken to be."""
         self.shape = open_shape(trace)
         self.covered = covered_extents(mod, trace)
         self.columns = make_columns(trace, None, self.covered)
@@ -225,7 +235,7 @@ class Variant:
     # ---- symbolic replay ----------------------------------------------------------------------
     def _symbolic(self) -> FeatureFunction:
         sch = Schedule(self.mod, symbolic=True, record=False)
-        tiles: dict[Var, Num] = {}
+        tiles: dict[Var, Num] = {**self.sizes}
         by_position = {column.position: n for n, column in enumerate(self.columns)}
         handles: dict[object, object] = {}
         vector_positions: dict[Var, int] = {}
@@ -340,11 +350,12 @@ class Variant:
             try:
                 sch = self.replay(row)
                 func = sch.mod.functions[sch.working_func]
-                function = feature_function(func, self.target)  # type: ignore[arg-type]
+                function = feature_function(func, self.target, self.sizes)  # type: ignore[arg-type]
                 found.append(function([], 1))
             except (ScheduleError, TuneError):
                 found.append(None)  # Not valid; counted when somebody tries to measure it.
-        width = next((item.features.shape[1:] for item in found if item is not None), (1, 1))
+        width = next((item.features.shape[1:] for item in found if item is not None), None)
+        width = width or (1, len(names_of(self.target)))
         stores = max((item.features.shape[1] for item in found if item is not None), default=1)
         features = np.zeros((len(rows), stores, width[1]), dtype=np.float32)
         cycles = np.full(len(rows), np.inf)
@@ -402,8 +413,16 @@ class Variant:
         return None if any(option < 0 for option in row) else np.array(row, dtype=np.int64)
 
 
-def make_variants(mod: IRModule, sketches: Sequence[Schedule], target: Target) -> list[Variant]:
-    """Turn sketches into variants: one for each combination of compute locations that works."""
+def make_variants(
+    mod: IRModule,
+    sketches: Sequence[Schedule],
+    target: Target,
+    sizes: Mapping[Var, int] | None = None,
+) -> list[Variant]:
+    """Turn sketches into variants: one for each combination of compute locations that works.
+
+    ``sizes`` are what symbolic ones are taken to be when candidates are rated.
+    """
     made: list[Variant] = []
     shapes: set[str] = set()
     for family, sketch in enumerate(sketches):
@@ -411,7 +430,7 @@ def make_variants(mod: IRModule, sketches: Sequence[Schedule], target: Target) -
             shape = open_shape(trace)
             if shape not in shapes:
                 shapes.add(shape)
-                made.append(Variant(mod, trace, family, target))
+                made.append(Variant(mod, trace, family, target, sizes))
     return made
 
 

@@ -192,6 +192,20 @@ def _is_rising(size: Expr) -> bool:
     return isinstance(size, Var)
 
 
+def bounds_of_sizes(program: torch.export.ExportedProgram) -> dict[str, tuple[int, int]]:
+    """The least and the greatest value of each size of the inputs that has such, by its name."""
+    table, found = SymbolTable(), {}
+    for node in program.graph.nodes:
+        shape = getattr(node.meta.get("val"), "shape", None)
+        if node.op == "placeholder" and shape is not None:
+            table.define(shape)
+    for symbol, allowed in program.range_constraints.items():
+        var, most = table.variable(str(symbol)), allowed.upper
+        if var is not None and most.is_Integer and allowed.lower.is_Integer:
+            found[var.name] = max(1, int(allowed.lower)), int(most)
+    return found
+
+
 def _dim_name(extent: torch.SymInt) -> str | None:
     """Name of the ``torch.export.Dim`` behind a size, if the export remembers it."""
     shape_env = extent.node.shape_env
