@@ -10,11 +10,14 @@ from typing import Any
 import click
 import numpy as np
 
+from tilewright.cli.inputs import input_option, random_inputs, with_inputs
 from tilewright.cli.logs import log_options
 from tilewright.cli.model import MODEL_HELP, LoadedModel, load_model
 from tilewright.cli.options import (
+    Dynamic,
     Place,
     Shapes,
+    dynamic_option,
     place_options,
     shape_option,
     target_option,
@@ -23,8 +26,9 @@ from tilewright.cli.output import given, json_option, make_console, print_json
 from tilewright.meta_schedule.database import Database, MemoryDatabase, is_url, open_place
 from tilewright.meta_schedule.passes import ADAPT, Applied
 from tilewright.relax import Executable, VirtualMachine, as_numpy, build, load_executable
+from tilewright.relax.frontend.onnx import load_model as load_onnx
 from tilewright.relax.tuning.models import apply_database
-from tilewright.runtime import numpy_dtype, tensor
+from tilewright.runtime import tensor
 from tilewright.runtime.timing import TimingResult
 from tilewright.support.errors import BuildError, RunError
 from tilewright.support.text import human_time
@@ -64,20 +68,22 @@ def tuned_functions(report: Sequence[Applied]) -> int:
               help="Whether functions without a record get one of another shape or fusion: if it "
                    "is measured to be faster than by rule, or always.")  # fmt: skip
 @shape_option
+@dynamic_option
 @target_option
 @place_options
 @json_option
 @log_options
 def compile_command(
-    model: str, output: str, explain: bool, adapt: str, shapes: Shapes, target: Target,
-    place: Place, as_json: bool,
+    model: str, output: str, explain: bool, adapt: str, shapes: Shapes,
+    dynamic: tuple[Dynamic, ...], target: Target, place: Place, as_json: bool,
 ) -> None:  # fmt: skip
     """Compile a model into a shared library.
 
     Functions with a record in the database get the tuned schedule, others one by rule.
     """
     found = place.existing()
-    executable, report = build_model(load_model(model, shapes), target, found, adapt)
+    loaded = load_model(model, shapes, dynamic)
+    executable, report = build_model(loaded, target, found, adapt)
     path, tuned = executable.export_library(output), tuned_functions(report)
     if as_json:
         made = {"library": str(path), "functions": len(report), "tuned": tuned}
@@ -98,24 +104,26 @@ def compile_command(
 @click.option("--tolerance", type=click.FloatRange(min=0), default=1e-2, show_default=True,
               help="Fail if a result differs by more, relative to the largest value.")  # fmt: skip
 @shape_option
+@dynamic_option
+@input_option
 @target_option
 @place_options
 @json_option
 @log_options
 def run_command(
-    model: str, repeat: int, tolerance: float, shapes: Shapes, target: Target, place: Place,
-    as_json: bool,
+    model: str, repeat: int, tolerance: float, shapes: Shapes, dynamic: tuple[Dynamic, ...],
+    inputs_by_name: tuple[tuple[str, Path], ...], target: Target, place: Place, as_json: bool,
 ) -> None:  # fmt: skip
     """Run a model or a compiled library on example inputs, and measure it.
 
-    A library that `tilewright compile` wrote (.so) and an ONNX model run on random inputs. The
-    result of a PyTorch model is compared with PyTorch's.
+    A library that `tilewright compile` wrote (.so) and an ONNX model run on random inputs, except
+    those that --input gives. The result of a PyTorch model is compared with PyTorch's.
     """
     error: float | None = None
     if model.endswith(".so"):
-        for option in ("target", "work_dir", "database", "tolerance", "shapes"):
+        for option in ("target", "work_dir", "database", "tolerance", "dynamic"):
             if given(option):
-                name = option.removesuffix("s").replace("_", "-")
+                name = option.replace("_", "-")
                 raise click.UsageError(
                     f"--{name} says how a model is compiled and compared; "
                     f"{model} is compiled already"
@@ -126,20 +134,24 @@ def run_command(
         if not executable.signatures:
             raise BuildError(f"{model} holds no graph function")
         entry = next(iter(executable.signatures))
-        inputs = _random_inputs(executable, entry)
+        inputs = random_inputs(executable.signatures[entry], shapes)
     else:
         found = place.existing()
-        loaded = load_model(model, shapes)
+        sizes = [item for item in shapes if _is_size(model, item)]
+        loaded = load_model(model, [item for item in shapes if item not in sizes], dynamic)
         executable, _ = build_model(loaded, target, found)
         entry = loaded.entry
-        given_inputs = loaded.inputs
-        inputs = _random_inputs(executable, entry) if given_inputs is None else given_inputs
+        signature = executable.signatures[entry]
+        inputs = random_inputs(signature, sizes) if loaded.inputs is None else loaded.inputs
+    if inputs_by_name:
+        inputs = with_inputs(executable.signatures[entry], inputs, inputs_by_name)
+        loaded = None  # whose reference is of other inputs
     machine = VirtualMachine(executable)
     if machine.device.kind != "cpu":
         inputs = [tensor(item, device=machine.device) for item in inputs]
     try:
         outputs = flat_arrays(machine[entry](*inputs))
-    except (TypeError, ValueError) as problem:  # wrong arguments: example inputs don't fit
+    except (TypeError, ValueError, RuntimeError) as problem:  # inputs that don't fit
         raise RunError(f"{model}: {problem}") from problem
     if loaded is not None and loaded.reference is not None:
         error = relative_error(outputs, loaded.reference())
@@ -161,6 +173,14 @@ def run_command(
         )
 
 
+def _is_size(model: str, item: tuple[str, list[int]]) -> bool:
+    """Whether a shape is one of a size, such as ``n=32``, and of no input of an ONNX model."""
+    name, shape = item
+    if len(shape) != 1 or not model.endswith(".onnx") or not Path(model).is_file():
+        return False
+    return name not in [value.name for value in load_onnx(model).graph.input]
+
+
 def _show(outputs: list[Any], timing: TimingResult, error: float | None) -> None:
     console = make_console()
     for number, output in enumerate(outputs):
@@ -168,22 +188,6 @@ def _show(outputs: list[Any], timing: TimingResult, error: float | None) -> None
     console.print(f"latency: median {human_time(timing.median)}, least {human_time(timing.min)}")
     if error is not None:
         console.print(f"max relative error against the model itself: {error:.2e}")
-
-
-def _random_inputs(executable: Executable, entry: str) -> list[Any]:
-    rng = np.random.default_rng(0)
-    made = []
-    for spec in executable.signatures[entry].inputs:
-        shape = [extent for extent in spec.shape if isinstance(extent, int)]
-        if len(shape) != len(spec.shape):
-            raise BuildError(
-                f"input {spec.name} has a symbolic shape {list(spec.shape)}: give it by --shape, "
-                "or run the model from Python"
-            )
-        dtype = numpy_dtype(spec.dtype)
-        values = rng.random(shape) if dtype.kind in "fV" else rng.integers(0, 2, shape)
-        made.append(np.asarray(values).astype(dtype))
-    return made
 
 
 def flat_arrays(result: object) -> list[np.ndarray[Any, Any]]:

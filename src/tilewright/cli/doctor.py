@@ -37,6 +37,7 @@ CORE = (
 # feature that uses it.
 OPTIONAL = (
     ("torch", "importing PyTorch models, comparing with PyTorch", "torch"),
+    ("onnx", "importing ONNX models", "onnx"),
     ("sqlalchemy", "databases behind a URL: SQLite, PostgreSQL", "sql"),
 )
 
@@ -122,17 +123,28 @@ def costs_here() -> list[dict[str, Any]]:
     "keep it in the cache folder: rules and cost model use it from then on. On a quiet machine.",
 )
 @click.option("--costs", is_flag=True, help="List what things are taken to cost here.")
+@click.option(
+    "--model", metavar="MODEL",
+    help="Tell what of a model is compiled, which operators PyTorch runs under torch.compile, and "
+    "why. MODEL is what `tilewright compile` takes.",
+)  # fmt: skip
 @json_option
 @log_options
-def doctor_command(measure: bool, costs: bool, as_json: bool) -> None:
+def doctor_command(measure: bool, costs: bool, model: str | None, as_json: bool) -> None:
     """Show versions, CPU features, what works, what is missing and how to install it.
 
-    The exit code is 0 if the core is complete and works.
+    The exit code is 0 if the core is complete and works, and the model, if one is named, can be
+    compiled.
     """
     found = diagnosis()
-    if measure and found["ok"]:
+    if model is not None and found["ok"]:
+        from tilewright.cli.survey import survey_model
+
+        found["model"] = survey_model(model)
+        found["ok"] = found["model"]["ok"]
+    if measure and not found["problems"] and not found["missing"]:
         found |= measured_costs()
-    if (measure or costs) and found["ok"]:
+    if (measure or costs) and not found["problems"] and not found["missing"]:
         found["costs"] = costs_here()
     if as_json:
         click.echo(json.dumps(found, indent=2))
@@ -161,7 +173,7 @@ def _show(found: dict[str, Any]) -> None:
     if not found["checks"]:
         say(f"works: NO: {'; '.join(found['problems'])}")
     if found["nvidia_driver"]:
-        say("an NVIDIA driver is here, but this version makes code for CPUs only")
+        say("an NVIDIA driver is here: the target 'cuda' makes code for the GPU")
     table = Table()
     for column in ("package", "version", "for", "how to get it"):
         # A command must stay on one line; the purpose may fold.
@@ -173,6 +185,8 @@ def _show(found: dict[str, Any]) -> None:
         how = "" if item["version"] else f"pip install 'tilewright[{item['extra']}]'"
         table.add_row(item["package"], item["version"] or "-", item["for"], escape(how))
     console.print(table)
+    if "model" in found:
+        _show_model(console, found["model"])
     if "costs" in found:
         _show_costs(console, found["costs"])
     if "file" in found:
@@ -186,4 +200,29 @@ def _show_costs(console: Console, costs: list[dict[str, Any]]) -> None:
     for row in costs:
         cells = (f"{row['value']:g}", row["unit"], row["meaning"], row["source"])
         table.add_row(row["name"], *map(escape, cells))
+    console.print(table)
+
+
+def _show_model(console: Console, found: dict[str, Any]) -> None:
+    def say(text: str) -> None:
+        console.print(text, highlight=False, markup=False)
+
+    counts = f"{found['compiled']} operators compiled"
+    if found["way"] == "torch.compile":
+        counts += f", {found['not_compiled']} run by PyTorch; {found['graphs']} graph(s)"
+    elif found["not_compiled"]:
+        counts += f", {found['not_compiled']} not supported"
+    say(f"{found['name']}, by {found['way']}: {counts}")
+    for reason, count in found["breaks"].items():
+        say(f"graph break ({count}x): {reason}")
+    if found["export"] is not None:
+        say(f"tilewright.compile takes it whole: {found['export'] or 'yes'}")
+    if not found["operators"]:
+        return
+    table = Table()
+    for column in ("operator", "times", "why", "where first"):
+        table.add_column(column, no_wrap=column == "operator")
+    for item in found["operators"]:
+        cells = (item["operator"], str(item["count"]), item["reason"], item["place"])
+        table.add_row(*map(escape, cells))
     console.print(table)

@@ -9,13 +9,16 @@ import click
 from tilewright.cli.logs import log_options
 from tilewright.cli.model import MODEL_HELP, load_model
 from tilewright.cli.options import (
+    Dynamic,
     Place,
     Shapes,
+    dynamic_option,
     place_options,
     shape_option,
     target_option,
 )
 from tilewright.cli.output import json_option, print_json
+from tilewright.ir import IRModule
 from tilewright.meta_schedule.database import (
     Database,
     MemoryDatabase,
@@ -39,6 +42,7 @@ from tilewright.target import Target
 @click.option("--measure/--no-measure", default=True, show_default=True,
               help="Measure the limits of this machine, if it is the target.")  # fmt: skip
 @shape_option
+@dynamic_option
 @target_option
 @place_options
 @json_option
@@ -49,6 +53,7 @@ def explain_command(
     script: bool,
     measure: bool,
     shapes: Shapes,
+    dynamic: tuple[Dynamic, ...],
     target: Target,
     place: Place,
     as_json: bool,
@@ -65,7 +70,8 @@ def explain_command(
     else:
         found = place.existing()
         opened = MemoryDatabase() if found is None else _open(found, allow_missing=True)
-        made = _of_function(source, name, shapes, target, opened, place.work_dir, measure)
+        mod = _module(source, shapes, dynamic)
+        made = _of_function(mod, name, target, opened, place.work_dir, measure)
     if isinstance(made, Explanation):
         if as_json:
             print_json(made.as_json())
@@ -122,21 +128,23 @@ def _of_record(
     return _explained(record, database, folder, measure)
 
 
-def _of_function(
-    source: str,
-    name: str | None,
-    shapes: Shapes,
-    target: Target,
-    database: Database,
-    folder: str,
-    measure: bool,
-) -> Explanation | dict[str, str]:
+def _module(source: str, shapes: Shapes, dynamic: tuple[Dynamic, ...]) -> IRModule:
     if source.endswith(".so"):
         raise click.UsageError(
             f"{source} is a library, which doesn't keep its schedules: name the model it was made "
             "from"
         )
-    mod = load_model(source, shapes).mod
+    return load_model(source, shapes, dynamic).mod
+
+
+def _of_function(
+    mod: IRModule,
+    name: str | None,
+    target: Target,
+    database: Database,
+    folder: str,
+    measure: bool,
+) -> Explanation | dict[str, str]:
     functions = explained_functions(database, mod, target)
     if name is None:
         return {key: f"{item.outcome}: {item.why}" for key, (_, item) in functions.items()}

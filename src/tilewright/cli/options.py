@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -45,6 +46,60 @@ class ShapeType(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # sin
         return name, [int(extent) for extent in extents]
 
 
+class Dynamic(NamedTuple):
+    """An axis of an input whose size is known when the model is called."""
+
+    input: str
+    axis: int
+    size: str
+    """Name of the size."""
+    bounds: tuple[int, int] | None
+
+
+_DYNAMIC = re.compile(
+    r"(?P<input>[^=]+):(?P<axis>\d+)"
+    r"(=((?P<size>[A-Za-z_]\w*)(:|$))?((?P<least>\d+)\.\.(?P<most>\d+))?)?"
+)
+
+
+class DynamicType(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # since click 8.4
+    """An axis of any size: ``x:0``, ``x:0=1..64``, ``x:0=batch`` or ``x:0=batch:1..64``."""
+
+    name = "name:axis"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Dynamic:
+        """Parse an axis; what is none is a usage error."""
+        found = _DYNAMIC.fullmatch(str(value))
+        if found is None or str(value).endswith(("=", ":")):
+            self.fail(
+                f"{value!r} is no axis of an input such as x:0, x:0=1..64 or x:0=batch:1..64",
+                param,
+                ctx,
+            )
+        bounds = None
+        if found["least"] is not None:
+            bounds = int(found["least"]), int(found["most"])
+            if bounds[0] > bounds[1]:
+                self.fail(f"{value!r}: {bounds[0]} is more than {bounds[1]}", param, ctx)
+        name, axis = found["input"], int(found["axis"])
+        size = found["size"] or re.sub(r"\W", "_", f"{name}_{axis}")
+        return Dynamic(name, axis, size, bounds)
+
+
+class SizesType(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # since click 8.4
+    """Values of a symbolic size: ``n=16`` or ``n=1,16,128``."""
+
+    name = "name=sizes"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[str, list[int]]:
+        """Parse values; what is none is a usage error."""
+        name, _, text = str(value).partition("=")
+        values = text.split(",")
+        if not name or not all(item.isdecimal() and int(item) > 0 for item in values):
+            self.fail(f"{value!r} is no list of sizes such as n=1,16,128", param, ctx)
+        return name, [int(item) for item in values]
+
+
 class TimeType(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # since click 8.4
     """A time such as ``90s``, ``10min`` or ``1h``, in seconds."""
 
@@ -63,7 +118,18 @@ def shape_option(command: Command) -> Command:
     return click.option(
         "--shape", "shapes", type=ShapeType(), multiple=True,
         help="The shape of an ONNX model's input, such as image=1x3x224x224; repeat it for "
-        "several. Sizes that the model leaves open are symbolic otherwise.",
+        "several. Sizes that the model leaves open are symbolic otherwise; `run` takes them by "
+        "name as well, such as n=32, those of libraries too.",
+    )(command)  # fmt: skip
+
+
+def dynamic_option(command: Command) -> Command:
+    """Add ``--dynamic``."""
+    return click.option(
+        "--dynamic", type=DynamicType(), multiple=True, metavar="NAME:AXIS[=SIZE:MIN..MAX]",
+        help="Let an axis of an input have any size, such as x:0, or one between bounds, such as "
+        "x:0=1..64, which it is tuned at several of. x:0=n calls the size n; axes with one name "
+        "are equally long. Repeat it for several.",
     )(command)  # fmt: skip
 
 

@@ -16,9 +16,12 @@ from rich.console import Console
 from tilewright.cli.logs import log_options
 from tilewright.cli.model import MODEL_HELP, load_model
 from tilewright.cli.options import (
+    Dynamic,
     Shapes,
+    SizesType,
     TimeType,
     database_option,
+    dynamic_option,
     shape_option,
     target_option,
     work_dir_option,
@@ -31,6 +34,7 @@ from tilewright.meta_schedule.extracted_task import ExtractedTask, contexts_of
 from tilewright.meta_schedule.farm import RayBuilder, RayRunner
 from tilewright.meta_schedule.progress import ConsoleProgress, task_table
 from tilewright.meta_schedule.runner import TUNING, EvaluatorConfig, LocalRunner, Runner
+from tilewright.meta_schedule.sizes import Symbols
 from tilewright.meta_schedule.task_scheduler import TaskRecord, TaskScheduler
 from tilewright.meta_schedule.tune import open_database, tune_tasks
 from tilewright.relax.tuning.models import ALTERNATIVES, extract_tasks, tune_relax
@@ -78,6 +82,10 @@ _UNVERIFIED = (
                    "machine. The target is by default that of its devices.")  # fmt: skip
 @click.option("--farm-label", metavar="LABEL", help="Measure on the farm's devices of this label.")
 @shape_option
+@dynamic_option
+@click.option("--size", "sizes", type=SizesType(), multiple=True, metavar="NAME=VALUES",
+              help="What a symbolic size is tuned at, such as n=16; one may have several values, "
+                   "such as n=1,16,128, and gets schedules for ranges.")  # fmt: skip
 @target_option
 @work_dir_option
 @database_option
@@ -87,6 +95,8 @@ def tune_command(
     model: str,
     ops: tuple[str, ...],
     shapes: Shapes,
+    dynamic: tuple[Dynamic, ...],
+    sizes: tuple[tuple[str, list[int]], ...],
     target: Target,
     work_dir: str,
     database: str | None,
@@ -111,7 +121,13 @@ def tune_command(
     flushed = 2 * max(target.l2_bytes, target.l3_bytes) if cold_caches else 0
     if not verify:
         console.print(_UNVERIFIED, markup=False)
-    mod = load_model(model, shapes).mod
+    loaded = load_model(model, shapes, dynamic)
+    mod = loaded.mod
+    if sizes:  # instead of those from bounds
+        one = {name: values[0] if len(values) == 1 else values for name, values in sizes}
+        symbols: Symbols = one
+    else:
+        symbols = loaded.symbols
     config = replace(TUNING, verify=verify, flush_cache_bytes=flushed)
     builder, runner = _machines(farm, farm_label, config)
     if isinstance(runner, RayRunner) and not given("target"):
@@ -136,6 +152,7 @@ def tune_command(
                 builder=builder,
                 runner=runner,
                 task_scheduler=scheduler,
+                symbols=symbols or None,
                 race=race,
                 progress=ConsoleProgress(console, transient=True),
                 **search,

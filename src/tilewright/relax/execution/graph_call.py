@@ -399,6 +399,14 @@ def is_size_name(name: str) -> bool:
     return name.isascii() and name.isidentifier() and "__" not in name and not reserved
 
 
+def evaluated(extent: int | str, sizes: Mapping[str, int]) -> int:
+    """The number that an extent of a signature is, by the sizes that it is made of."""
+    if isinstance(extent, int):
+        return extent
+    value = eval(extent, {"__builtins__": {}, "min": min, "max": max}, dict(sizes))
+    return int(value)
+
+
 def _nested(structure: Any, names: Iterator[str]) -> str:
     """The text of a result (or of what takes an argument apart): names of tensors, in tuples."""
     if structure is None:

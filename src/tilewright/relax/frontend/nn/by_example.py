@@ -16,11 +16,15 @@ from tilewright.support.errors import ImportModelError
 
 
 def export_by_example(
-    model: Module, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    model: Module,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic: Mapping[str, Mapping[int, str]] | None = None,
 ) -> tuple[IRModule, list[Any]]:
     """Return a module with the function ``forward``, and its inputs in order.
 
-    Arrays become tensors of their shape and dtype, integers symbolic sizes.
+    Arrays become tensors of their shape and dtype, integers symbolic sizes. ``dynamic`` has names
+    of sizes for axes of inputs that may have any size.
 
     Raises ``ImportModelError`` for inputs that ``forward`` doesn't take, and for parameters without
     data.
@@ -53,6 +57,14 @@ def export_by_example(
         name: spec.Int() if isinstance(value, int) else spec.Tensor(value.shape, str(value.dtype))
         for name, value in values.items()
     }
+    for name, axes in (dynamic or {}).items():
+        example = described.get(name)
+        if not isinstance(example, spec.Tensor) or not all(a < len(example.shape) for a in axes):
+            raise ImportModelError(
+                f"{kind}.forward has no axes {', '.join(map(str, axes))} of an example {name!r}"
+            )
+        shape = [axes.get(axis, extent) for axis, extent in enumerate(example.shape)]
+        described[name] = spec.Tensor(shape, example.dtype)
     mod, parameters = model.export({"forward": described})
     missing = [name for name, parameter in parameters if parameter.data is None]
     if missing:
