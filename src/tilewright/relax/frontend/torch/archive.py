@@ -21,7 +21,7 @@ from tilewright.support.errors import ImportModelError
 _MOST_JSON = 1 << 30
 #: Longer formulas of sizes are none of a model's.
 _LONGEST = 20_000
-_LARGEST_POWER = 64
+_LARGEST_POWER = 4096
 #: Operators: those of PyTorch's own tables, Python's, and a few on sizes.
 _OPERATOR = re.compile(
     r"torch\.ops\.(?!load_library|loaded_libraries)\w+\.\w+(\.\w+)?|_operator\.\w+|math\.\w+"
@@ -188,19 +188,29 @@ def _is_plain_text(node: ast.AST) -> bool:
 
 
 def _is_large_power(node: ast.AST) -> bool:
-    """Whether evaluating a power may take for ever: one that isn't a small number."""
+    """Whether evaluating a power may take for ever: one by a number that isn't small.
+
+    Sizes in an exponent are no numbers yet, so a formula of them is as small as its own numbers.
+    """
     if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Pow, ast.LShift)):
-        power = node.right
+        power: ast.AST = node.right
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) == 2:
         if node.func.id not in ("Pow", "PowByNatural", "FloatPow", "LShift"):
             return False
         power = node.args[1]
     else:
         return False
-    if isinstance(power, ast.UnaryOp):
-        power = power.operand
-    whole = isinstance(power, ast.Constant) and isinstance(power.value, (int, float))
-    return not whole or not abs(power.value) <= _LARGEST_POWER  # type: ignore[attr-defined]
+    most = 1.0
+    for item in ast.walk(power):
+        nested = isinstance(item, ast.BinOp) and isinstance(item.op, (ast.Pow, ast.LShift))
+        called = isinstance(item, ast.Name) and item.id in ("Pow", "PowByNatural", "LShift")
+        if nested or called:
+            return True
+        if isinstance(item, ast.Constant) and isinstance(item.value, (int, float)):
+            most *= max(1.0, float(abs(item.value)))
+        elif isinstance(item, ast.Constant) and isinstance(item.value, str):
+            most *= 10.0 ** (len(item.value) if item.value.isdecimal() else 0)
+    return not most <= _LARGEST_POWER
 
 
 def _refused(why: str) -> ImportModelError:
