@@ -49,14 +49,27 @@ def _integer_power(x: Expr, y: Expr) -> Expr:
     signed = dtypes.kind_of(x.dtype) == "int"
     zero, one = const(0, x.dtype), const(1, x.dtype)
     steps = Steps()
-    square, exponent, made = steps(x), steps(y), one
+    # Squares of a known base wrap here: as formulas they would soon have millions of digits.
+    base = as_int(x)
+    square, exponent, made = x if base is not None else steps(x), steps(y), one
     bits = dtypes.bits_of(x.dtype) - (1 if signed else 0)
     for bit in range(bits):
         taken = compare(NE, call("bitwise_and", exponent, const(1 << bit, x.dtype)), zero)
         made = steps(select(taken, made * square, made))
-        if bit + 1 < bits:
+        if base is not None:
+            base = _wrapped(base * base, x.dtype)
+            square = const(base, x.dtype)
+        elif bit + 1 < bits:
             square = steps(square * square)
     if signed:
         odd = compare(NE, call("bitwise_and", exponent, one), zero)
         made = select(exponent < zero, _negative_power(x, odd), made)
     return steps.result(made)
+
+
+def _wrapped(value: int, dtype: str) -> int:
+    """A number as an integer type holds it."""
+    bits = dtypes.bits_of(dtype)
+    value %= 1 << bits
+    signed = dtypes.kind_of(dtype) == "int"
+    return value - (1 << bits) if signed and value >> (bits - 1) else value
