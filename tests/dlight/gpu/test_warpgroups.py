@@ -88,7 +88,8 @@ def test_products(name: str) -> None:
 
 
 def test_products_are_waited_for_while_the_next_ones_run() -> None:
-    text = lowered(product(4096, 4096, 4096)).script()
+    # Tiles of 128 x 256, one for each processor.
+    text = lowered(product(1408, 3072, 4096)).script()
     loop = text[text.index("for ax3_0 in range(61)") :]
     loop = loop[: loop.index("ptx_wgmma_wait_group")]
     # One barrier for a step: what products read is overwritten two steps later.
@@ -109,27 +110,30 @@ def test_a_missing_wait_for_products_is_reported(wait: str) -> None:
 
 
 @pytest.mark.slow
-def test_tiles_of_several_warpgroups() -> None:
+@pytest.mark.parametrize(
+    "tile", [WarpgroupTile(128, 64, 64, 2, 4), WarpgroupTile(192, 128, 64, 3, 3)]
+)
+def test_tiles_of_several_warpgroups(tile: WarpgroupTile) -> None:
     turned = True, False
-    func = product(128, 128, 128, turned=turned)
+    func = product(tile.rows, 128, 192, turned=turned)
     sch = Schedule(IRModule({"main": func}))
     found = describe(sch)
     assert not isinstance(found, NotApplicable)
     form = matrix_form_of(sch, found)
     assert not isinstance(form, NotApplicable)
     bring_into_form(sch, found.main, form)
-    schedule_warpgroup_tiles(sch, found.main, WarpgroupTile(128, 64, 64, 2, 4), limits_of(HOPPER))
+    schedule_warpgroup_tiles(sch, found.main, tile, limits_of(HOPPER))
     with HOPPER:
         module = gpu_pipeline(HOPPER)(sch.mod)
-    assert agrees(module, 128, 128, 128, turned, "float16").bank_conflicts == 0
+    assert agrees(module, tile.rows, 128, 192, turned, "float16").bank_conflicts == 0
 
 
 @pytest.mark.parametrize("turned", [(False, True), (True, False)])
 def test_large_products_leave_registers_and_shared_memory(turned: tuple[bool, bool]) -> None:
     module = lowered(product(4096, 4096, 4096, turned=turned))
     assert '"m64n256k16"' in module.script()
-    (resources,) = compiled(module, HOPPER).values()
-    assert resources.spill_bytes == 0 and resources.registers <= 200
+    for resources in compiled(module, HOPPER).values():
+        assert resources.spill_bytes == 0 and resources.registers <= 200
 
 
 def test_rows_may_come_with_the_call() -> None:
@@ -165,4 +169,4 @@ def test_small_products_get_small_tiles() -> None:
     few = rank_warpgroup_tiles(64, 64, 1, HOPPER, 2)[0]
     many = rank_warpgroup_tiles(8192, 8192, 1, HOPPER, 2)[0]
     assert (few.rows, few.columns) == (64, 64)
-    assert (many.rows, many.columns) == (128, 256)
+    assert (many.rows, many.columns) == (192, 256)

@@ -259,11 +259,15 @@ def _warpgroup_ways(
     sizes = Sizes.of(found, form)
     size = dtypes.bytes_of(found.loads[0].buffer.dtype)
     tiles = warpgroup_tiles(sizes, target, size)
-    options = (True, False) if TENSOR_MAPS.value() else (False, True)
+    if TENSOR_MAPS.value():
+        tiles = [item for item in tiles if item.tile.goes_by_maps]
     for tile, grid in _in_turn(sch, name, "warpgroup_tile", tiles, None):
         if tile is None:
             return
-        ways = sch.choices.preferring(f"{name}.tensor_maps", options)
+        options = (True, False) if TENSOR_MAPS.value() else (False, True)
+        ways = sch.choices.preferring(
+            f"{name}.tensor_maps", options if tile.goes_by_maps else (False,)
+        )
         # Not instead of copies by threads that are impossible, unless maps are asked for.
         for maps in ways[: ways.index(False) + 1]:
             if maps:

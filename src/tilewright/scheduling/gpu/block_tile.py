@@ -62,7 +62,9 @@ def share_fetch(
     own = sch.get_loops(shared)[depth:]
     size = prod(as_int(sch.get(loop).extent) or 1 for loop in own)
     run = size // tile.depth if turned else tile.depth
-    each = size // prod(tile.thread_shape)
+    threads = prod(tile.thread_shape)
+    # Where these don't divide, whole vectors are left to some of them.
+    each = size // threads if size % threads == 0 else run
     axis = 1 if turned else 2
     lanes = fetch_lanes(block, axis, run, each) if is_contiguous(block, axis) else 1
     i, k = own[-2:]

@@ -59,8 +59,12 @@ _ROWS = 64
 """Rows that an instruction computes."""
 _ROW_BYTES = 128
 _UNKNOWN = 512
-_GATHERING_REGISTERS = 192
-"""Sums of a thread and elements that it collects one by one in a step, at most."""
+_OTHER_REGISTERS = 63
+"""Registers of a thread besides sums and what it collects for the next step."""
+_REGISTERS, _MOST_REGISTERS = 65536, 255
+"""Registers of a processor, and the most of a thread."""
+_GROUPS_BY_MAPS = 2
+"""Warpgroups that compute, at most, where another one copies: sums take 128 registers each."""
 
 
 Cluster = tuple[int, int]
@@ -83,6 +87,11 @@ class WarpgroupTile:
     stages: int
 
     @property
+    def goes_by_maps(self) -> bool:
+        """Whether a block has room for another warpgroup that only copies."""
+        return self.groups <= _GROUPS_BY_MAPS
+
+    @property
     def thread_shape(self) -> tuple[int, int]:
         """Warpgroups of a block, and threads of one."""
         return self.groups, WARPGROUP_SIZE
@@ -98,7 +107,10 @@ class WarpgroupTile:
         return max(operands, self.rows * (self.columns + 8) * 4)
 
 
-_SHAPES = ((128, 256, 2, 4), (128, 128, 2, 4), (64, 256, 1, 4), (64, 128, 1, 4), (64, 64, 1, 4))
+_SHAPES = (
+    (192, 256, 3, 3), (128, 256, 2, 4), (128, 128, 2, 4), (64, 256, 1, 4), (64, 128, 1, 4),
+    (64, 64, 1, 4),
+)  # fmt: skip
 """Rows, columns, warpgroups and stages. Sums of a thread take rows * columns / threads registers:
 at most 128 of 255."""
 
@@ -212,6 +224,8 @@ def schedule_warpgroup_tiles(
     block = sch.get(main)
     total = block.writes[0].buffer.dtype
     dtype = next(r.buffer.dtype for r in block.reads if r.buffer is not block.writes[0].buffer)
+    if tensor_maps and not tile.goes_by_maps:
+        raise ScheduleError(f"{tile} leaves no registers for a warpgroup that copies")
     if cluster != ALONE and not tensor_maps:
         raise ScheduleError("blocks of a cluster have copies in common by tensor maps only")
     along_m, along_n = cluster
@@ -327,11 +341,9 @@ def _fetch(
     shared = sch.cache_read(main, position, "shared")
     fetch_at(sch, shared, outer)
     block = sch.get(shared)
+    rows = tile.rows if name == "a" else tile.columns
     if not tensor_maps and are_rows_neighbours(block):
-        rows = tile.rows if name == "a" else tile.columns
-        each = (tile.rows * tile.columns + rows * tile.depth) // prod(tile.thread_shape)
-        if each > _GATHERING_REGISTERS:
-            raise ScheduleError("sums and what is gathered for the next step need more registers")
+        _need_registers_for(tile, rows)
         gather_chunks(sch, shared, tile)
         return False
     turned = is_turned(block)
@@ -340,10 +352,19 @@ def _fetch(
     if tensor_maps:
         _copy_boxes(sch, shared, turned)
         return turned
-    share_fetch(sch, shared, outer, tile, permuted_from=1)
+    if not share_fetch(sch, shared, outer, tile, permuted_from=1):
+        _need_registers_for(tile, rows)
     if PERMUTED_LAYOUT not in sch.get(shared).annotations:
         raise ScheduleError("an operand doesn't come in vectors of up to 16 bytes")
     return turned
+
+
+def _need_registers_for(tile: WarpgroupTile, rows: int) -> None:
+    """Refuse a tile whose sums leave no registers for rows that pass them on their way."""
+    threads = prod(tile.thread_shape)
+    each = (tile.rows * tile.columns + rows * tile.depth) // threads
+    if each + _OTHER_REGISTERS > min(_MOST_REGISTERS, _REGISTERS // threads):
+        raise ScheduleError("sums and what is collected for the next step need more registers")
 
 
 def _copy_boxes(sch: Schedule, shared: BlockRV, turned: bool) -> None:
