@@ -269,6 +269,25 @@ def test_what_was_slower_than_by_rule_is_not_adapted() -> None:
     assert found(2e-3, 1e-3) == [other.choices.answers]
 
 
+def test_a_rule_that_is_best_elsewhere_hides_no_record() -> None:
+    own, near = product(128, 64, 32), product(96, 64, 32)
+    by_rule = TuneContext(own, target=TARGET).rule_schedule()
+    assert by_rule is not None
+    more = Target("llvm -mcpu=skylake-avx512 -num-cores=16")
+    cold = {"caches": "cold"}
+    for target, timing in ((more, None), (TARGET, cold)):
+        database = database_with(own)
+        workload = database.commit_workload(own)
+        origin = provenance({"by": "test"}, answers=by_rule.choices.answers, timing=timing)
+        trace = by_rule.trace.simplified()
+        database.commit_tuning_record(
+            TuningRecord(trace, workload, (1e-6,), target, arg_infos(own), origin)
+        )
+        assert database.get_top_k(workload, 1)[0].best_seconds == 1e-6
+        (found,) = adapted_schedules(database, near, TARGET)
+        assert found.record.best_seconds == 1e-3
+
+
 def test_records_whose_program_is_none_are_passed_over() -> None:
     own = product(128, 64, 32)
     context = TuneContext(own, target=TARGET)

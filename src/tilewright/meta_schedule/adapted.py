@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice, takewhile
+from itertools import islice
 
 from tilewright import dlight
 from tilewright.ir import IRModule, structural_hash
@@ -35,6 +35,7 @@ logger = logging.getLogger("tilewright.meta_schedule")
 _OTHER_FUSION, _OTHER_CPU = 1.0, 0.2
 # Records that are farther away say nothing about this program.
 FARTHEST = math.log(1024.0)
+NONE_FITS = "no record of a similar program fits and is ahead of what the rules make"
 # How many similar workloads are looked at, and how many records of each.
 _WORKLOADS, _RECORDS = 8, 2
 
@@ -104,18 +105,31 @@ def nearest_records(database: Database, mod: IRModule | PrimFunc, target: Target
     found: list[Near] = []
     for workload in nearest:
         apart, kind = places[workload]
-        # What comes after the rules' own schedule was slower than by rule there, too.
-        ahead = takewhile(
-            lambda record: set(record.answers) != {RULE}, database.get_top_k(workload, 2**31)
-        )
         usable = (
             Near(apart + more, kind, record)
-            for record in ahead
+            for record in _ahead_of_rules(database.get_top_k(workload, 2**31))
             if (more := _target_distance(record.target, target)) is not None
             if not (workload.hash == own and serves(record.target, target))
         )
         found += islice(usable, _RECORDS)
     return sorted(found, key=lambda near: near.distance)
+
+
+def _ahead_of_rules(ranked: Iterable[TuningRecord]) -> Iterator[TuningRecord]:
+    """Yield the records, best first, that are ahead of the rules' own schedule where they are from.
+
+    What comes after it was slower than by rule there, too; but neither times of two targets compare
+    nor those with cold and warm caches.
+    """
+    behind: list[tuple[Target | None, bool]] = []
+    for record in ranked:
+        place = record.target, record.cold
+        if place in behind:
+            continue
+        if set(record.answers) == {RULE}:
+            behind.append(place)
+        else:
+            yield record
 
 
 def _target_distance(own: Target | None, target: Target) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from tilewright.ir import IRModule, structural_hash
-from tilewright.meta_schedule.adapted import Adapted, adapted_schedules
+from tilewright.meta_schedule.adapted import NONE_FITS, Adapted, adapted_schedules
 from tilewright.meta_schedule.builder import Builder, BuilderInput
 from tilewright.meta_schedule.database import Database
 from tilewright.meta_schedule.measure_callback.default import commit_measured
@@ -39,7 +39,7 @@ def best_adapted(
     """
     found = adapted_schedules(database, mod, target)
     if not found:
-        return None, "the database has no record of a similar program that fits"
+        return None, NONE_FITS
     try:
         context = TuneContext(mod, target=target)
         entries = _entries(context, found, builder)

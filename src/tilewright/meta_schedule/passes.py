@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.ir import IRModule, Pass, structural_hash
-from tilewright.meta_schedule.adapted import adapted_schedules
+from tilewright.meta_schedule.adapted import NONE_FITS, adapted_schedules
 from tilewright.meta_schedule.adapted_race import best_adapted
 from tilewright.meta_schedule.builder import LocalBuilder
 from tilewright.meta_schedule.database import Database, JSONDatabase, TuningRecord, open_place
@@ -63,7 +63,7 @@ class MetaScheduleTuneIRMod(Pass):
         op_names: Sequence[str] | None = None,
         *,
         target: Target | str | None = None,
-        seed: int = 0,
+        seed: int | None = 0,
         symbols: Symbols | None = None,
         **options: Any,
     ) -> None:
@@ -260,7 +260,7 @@ class MetaScheduleApplyDatabase(Pass):
             why = f"{why}; {said}"
         elif self.adapt == "always":
             best = next(iter(adapted_schedules(database, func, target, 1)), None)
-            said = "not measured" if best else "none of a similar program fits"
+            said = "not measured" if best else NONE_FITS
             why = f"{why}; {said}"
         return (
             ("rule", why, None)
