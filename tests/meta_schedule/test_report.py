@@ -16,6 +16,7 @@ from tilewright.driver.peak import Bandwidth, Peaks
 from tilewright.meta_schedule.database import JSONDatabase
 from tilewright.meta_schedule.report import data, page, write_report
 from tilewright.meta_schedule.report.charts import Axis, Cross, Dot, Line, chart, ticks
+from tilewright.meta_schedule.report.page import told
 from tilewright.meta_schedule.report.roofline import floor_of, peaks_here
 from tilewright.support.errors import TuneError
 from tilewright.support.html import markup
@@ -111,8 +112,26 @@ def test_two_runs_are_compared(tmp_path: Path) -> None:
     run.batch([4e-6, 4e-6], [3e-6, 3e-6])
     path = write_report(tmp_path / "a", tmp_path / "r.html", compare=tmp_path / "b", measure=False)
     text = path.read_text()
-    assert ">3.00×<" in text and "first is faster" in text and "second run" in text
+    assert ">3.00×<" in text and "too few values to tell" in text and "second run" in text
     assert "Geometric mean of the ratios: 3.00×" in text
+
+
+@pytest.mark.parametrize(
+    ("mine", "other", "alike", "said"),
+    [
+        ([1.0] * 12, [2.0] * 12, True, "first is faster"),
+        ([2.0] * 12, [1.0] * 12, True, "second is faster"),
+        ([1.0] * 12, [2.0], True, "too few values to tell"),
+        ([1.0] * 3, [2.0] * 12, True, "too few values to tell"),
+        ([1.0, 3.0] * 6, [2.0] * 12, True, "equal within noise"),
+        ([1.0], [1.0], True, "equal within noise"),
+        ([1.0] * 12, [2.0] * 12, False, "they don't compare"),
+    ],
+)
+def test_faster_is_said_where_intervals_lie_apart(
+    mine: list[float], other: list[float], alike: bool, said: str
+) -> None:
+    assert said in told(mine, other, alike=alike)
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:

@@ -36,8 +36,7 @@ def confidence_interval(run_secs: Sequence[float], level: float = 0.95) -> tuple
         middle = NormalDist().inv_cdf((1.0 + level) / 2.0) * math.sqrt(count * 0.25 * 0.75)
         ends = math.floor(0.25 * count - middle), math.ceil(0.25 * count + middle)
         return ordered[max(0, ends[0])], ordered[min(count - 1, ends[1])]
-    # How many of them are below the quartile: binomial, with a probability of 1/4 each.
-    chances = [math.comb(count, k) * 0.25**k * 0.75 ** (count - k) for k in range(count + 1)]
+    chances = _below(count)
     low = high = (count - 1) // 4
     while sum(chances[low + 1 : high + 1]) < level and (low > 0 or high < count - 1):
         below = chances[low] if low > 0 else -1.0
@@ -47,6 +46,21 @@ def confidence_interval(run_secs: Sequence[float], level: float = 0.95) -> tuple
         else:
             low -= 1
     return ordered[low], ordered[high]
+
+
+def confidence(run_secs: Sequence[float], level: float = 0.95) -> float:
+    """Return the probability with which the ``confidence_interval`` of a level holds the quartile.
+
+    That is the level, or less where there are too few measurements.
+    confidence([2.0]) == 0.0, confidence([1.0, 2.0, 3.0]) == 0.5625
+    """
+    count = len(run_secs)
+    return level if count > _MANY else min(level, sum(_below(count)[1:count]))
+
+
+def _below(count: int) -> list[float]:
+    """Return the chances that 0, 1, … of the measurements are below the lower quartile."""
+    return [math.comb(count, k) * 0.25**k * 0.75 ** (count - k) for k in range(count + 1)]
 
 
 def clearly_faster(a: Sequence[float], b: Sequence[float], level: float = 0.95) -> bool:

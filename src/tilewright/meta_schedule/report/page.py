@@ -28,7 +28,8 @@ from tilewright.meta_schedule.report.charts import (
 from tilewright.meta_schedule.report.data import ReportData, TaskData, rank_correlation, read
 from tilewright.meta_schedule.report.explain import Explanation, explain_record, interval
 from tilewright.meta_schedule.report.roofline import floor_of, peaks_here
-from tilewright.meta_schedule.times import robust_seconds
+from tilewright.meta_schedule.runner.base import CONFIDENCE
+from tilewright.meta_schedule.times import confidence, robust_seconds
 from tilewright.script.notebook import CODE_STYLE, code, folded, shortened
 from tilewright.support.html import Child, page, table, tag
 from tilewright.support.text import human_time
@@ -289,14 +290,25 @@ def _comparison(data: ReportData, other: ReportData) -> list[Element]:
 
 def _told(task: TaskData, rival: TaskData) -> str:
     """Whether two results differ by more than their measurements do."""
-    mine = None if task.record is None else task.record.run_secs
-    other = None if rival.record is None else rival.record.run_secs
-    if not mine or not other:
+    if task.record is None or rival.record is None:
         return ""
+    mine, other = task.record.run_secs, rival.record.run_secs
+    return told(mine, other, alike=task.record.cold == rival.record.cold) if mine and other else ""
+
+
+def told(mine: Sequence[float], other: Sequence[float], *, alike: bool = True) -> str:
+    """Whether two lists of times differ by more than noise; ``alike`` if the caches were.
+
+    told([1.0] * 12, [2.0] * 12) == "first is faster"
+    """
+    if not alike:
+        return "one with cold caches, one with warm: they don't compare"
     (low, high), (their_low, their_high) = interval(mine), interval(other)
-    if high < their_low:
-        return "first is faster"
-    return "second is faster" if their_high < low else "equal within noise"
+    if high >= their_low and their_high >= low:
+        return "equal within noise"
+    if min(confidence(mine), confidence(other)) < CONFIDENCE:
+        return "too few values to tell"
+    return "first is faster" if high < their_low else "second is faster"
 
 
 # ---- one task ------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from tilewright.meta_schedule.arg_info import ArgInfo
 from tilewright.meta_schedule.packing import PackedOperand
 from tilewright.meta_schedule.runner.traits import Traits, traits_of_arguments
 from tilewright.meta_schedule.time_limit import TimeLimited
-from tilewright.meta_schedule.times import confidence_interval, robust_seconds
+from tilewright.meta_schedule.times import confidence, confidence_interval, robust_seconds
 from tilewright.runtime import LibraryModule, Module, load_module
 from tilewright.support.errors import TuneError
 from tilewright.support.interference import SLACK
@@ -273,7 +273,8 @@ class RunnerResult:
         if not self.run_secs:
             return {}
         low, high = confidence_interval(self.run_secs, CONFIDENCE)
-        made: dict[str, object] = {"interval": [low, high], "confidence": CONFIDENCE}
+        known = round(confidence(self.run_secs, CONFIDENCE), 3)
+        made: dict[str, object] = {"interval": [low, high], "confidence": known}
         if self.slowdown > SLACK:
             made["slowdown"] = round(min(self.slowdown, 1e3), 2)
         if self.cold:
