@@ -421,3 +421,20 @@ def test_a_full_disk_is_a_clear_error(tmp_path: Path) -> None:
     database.path_tuning_record.symlink_to("/dev/full")
     with pytest.raises(TuneError, match="can't be written: No space left on device"):
         database.commit_tuning_record(TuningRecord(schedule(matmul()).trace, workload, (1e-5,)))
+
+
+def test_a_file_is_no_folder_of_a_database(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("text")
+    with pytest.raises(TuneError, match="it isn't a folder"):
+        JSONDatabase(work_dir=tmp_path / "file")
+
+
+def test_many_damaged_lines_are_few_warnings(three: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = three / "database_tuning_record.json"
+    good = path.read_text()
+    path.write_text("".join(f"[{number}]\n" for number in range(500)) + good)
+    with caplog.at_level(logging.WARNING):
+        assert len(JSONDatabase(work_dir=three)) == 3
+    assert 2 <= len(caplog.records) <= 20
+    assert "more lines of" in caplog.text
+    assert len(lines_of(three / "database_tuning_record.json.corrupt")) == 500

@@ -25,6 +25,7 @@ import logging
 import os
 import threading
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -67,6 +68,7 @@ from tilewright.tir.schedule import Trace
 
 logger = logging.getLogger("tilewright.meta_schedule.database")
 _LONGEST_REASON = 500  # characters in a warning
+_MOST_WARNINGS = 10  # of lines of a file: where one is wrong, a million may be
 _CHUNK = 16 << 20  # bytes of text that are read before the index is saved
 _SOME = 1 << 18  # bytes of text whose records are in memory while all are gone through
 _SAVED_FROM = 1 << 18  # bytes of text that are worth a file: smaller ones are read at once
@@ -128,8 +130,12 @@ class JSONDatabase(StoredDatabase):
         self._graph = Read()
         # What was set aside before, by its hash, when the file for that was so long.
         self._aside: dict[Path, tuple[int, set[bytes]]] = {}
+        self._warned = Counter[Path]()
         self._later: set[Path] = set()  # files with lines of later versions
         self._useless: list[Path] = []  # indices that can be neither used nor mended
+        for folder in {path.parent for path in self._files}:
+            if folder.exists() and not folder.is_dir():
+                raise TuneError(f"there is no database in {folder}: it isn't a folder")
         for path in self._files:
             if not (allow_missing or path.exists() or path == self.path_graph):
                 raise TuneError(f"there is no database file {path}")
@@ -397,12 +403,16 @@ class JSONDatabase(StoredDatabase):
             return
         corrupt = _corrupt(path)
         reason = str(error)  # it may quote what stands in the line, however long that is
-        logger.warning(
-            "a line of %s can't be read (%s); it is set aside in %s, the rest is used",
-            path,
-            reason if len(reason) <= _LONGEST_REASON else f"{reason[:_LONGEST_REASON]} …",
-            corrupt.name,
-        )
+        self._warned[path] += 1
+        if self._warned[path] <= _MOST_WARNINGS:
+            logger.warning(
+                "a line of %s can't be read (%s); it is set aside in %s, the rest is used",
+                path,
+                reason if len(reason) <= _LONGEST_REASON else f"{reason[:_LONGEST_REASON]} …",
+                corrupt.name,
+            )
+        elif self._warned[path] == _MOST_WARNINGS + 1:
+            logger.warning("more lines of %s can't be read: see %s", path, corrupt.name)
         try:
             size, known = self._aside.get(path, (0, set()))
             if not corrupt.exists():
