@@ -6,6 +6,9 @@ from pathlib import Path
 
 from cli_helpers import Tilewright
 
+from tests.meta_schedule.conftest import matmul
+from tilewright.meta_schedule.database import JSONDatabase
+
 NAME = "fused_matmul_add_relu"
 
 
@@ -69,3 +72,12 @@ def test_what_can_not_be_explained(tilewright: Tilewright, folder: Path) -> None
     assert done.code == 2 and "doesn't keep its schedules" in done.err
     done = tilewright("explain", f"{folder / 'tiny.py'}:make", "--work-dir", folder / "none")
     assert done.code == 2 and "there is no folder" in done.err
+
+
+def test_a_database_without_records_is_said_to_have_none(
+    tilewright: Tilewright, tmp_path: Path
+) -> None:
+    JSONDatabase(work_dir=tmp_path).commit_workload(matmul(8, 8, 8))
+    done = tilewright("explain", tmp_path)
+    assert (done.code, done.out) == (0, f"{tmp_path} has no records, or no functions\n")
+    assert tilewright("explain", tmp_path, "--json").json == []

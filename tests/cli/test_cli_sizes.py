@@ -225,6 +225,13 @@ def test_a_size_is_tuned_at_several_values(
     assert done.json["max_relative_error"] < 1e-5
 
 
+def test_a_size_that_no_function_has(tilewright: Tilewright, nets: str, tmp_path: Path) -> None:
+    given = [f"{nets}:by_name", "--dynamic", "x:0=n", "--work-dir", tmp_path / "new"]
+    done = tilewright("tune", *given, "--size", "m=2", "--trials", "1")
+    assert done.code == 1 and "no function has a size 'm'; known: n" in done.err
+    assert not (tmp_path / "new").exists()
+
+
 def test_sizes_between_bounds() -> None:
     assert values_between(1, 64) == [1, 8, 64]
     assert values_between(0, 1) == [1]

@@ -81,6 +81,8 @@ def explain_command(
     if as_json:
         print_json([{"name": key, "what": what} for key, what in made.items()])
         return
+    if not made:
+        click.echo(f"{source} has no records, or no functions")
     width = max(map(len, made), default=0)
     for key, what in made.items():
         click.echo(printable(f"{key:{width}}  {what}"))

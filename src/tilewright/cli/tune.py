@@ -28,13 +28,14 @@ from tilewright.cli.options import (
 )
 from tilewright.cli.output import given, json_option, make_console, print_json
 from tilewright.ir import IRModule
+from tilewright.meta_schedule.arg_info import scalar_names
 from tilewright.meta_schedule.builder import Builder, LocalBuilder
 from tilewright.meta_schedule.database import SQLDatabase
 from tilewright.meta_schedule.extracted_task import ExtractedTask, contexts_of
 from tilewright.meta_schedule.farm import RayBuilder, RayRunner
 from tilewright.meta_schedule.progress import ConsoleProgress, task_table
 from tilewright.meta_schedule.runner import TUNING, EvaluatorConfig, LocalRunner, Runner
-from tilewright.meta_schedule.sizes import Symbols
+from tilewright.meta_schedule.sizes import Symbols, check_names
 from tilewright.meta_schedule.task_scheduler import TaskRecord, TaskScheduler
 from tilewright.meta_schedule.tune import open_database, tune_tasks
 from tilewright.relax.tuning.models import ALTERNATIVES, extract_tasks, tune_relax
@@ -126,6 +127,8 @@ def tune_command(
     if sizes:  # instead of those from bounds
         one = {name: values[0] if len(values) == 1 else values for name, values in sizes}
         symbols: Symbols = one
+        functions = [task.mod["main"] for task in _tasks(model, mod, target)]
+        check_names(one, (name for func in functions for name in scalar_names(func)))
     else:
         symbols = loaded.symbols
     config = replace(TUNING, verify=verify, flush_cache_bytes=flushed)

@@ -110,6 +110,15 @@ def size_names(func: PrimFunc) -> list[str]:
     return list(dict.fromkeys(var.name for var in _sizes(func)))
 
 
+def scalar_names(func: PrimFunc) -> list[str]:
+    """The names of a function's sizes and scalar parameters: what ``symbols`` may have values for.
+
+    scalar_names(f(A: Buffer((n, 4)), alpha)) == ["n", "alpha"]
+    """
+    scalars = (var.name for var in func.params if var not in func.buffer_map)
+    return list(dict.fromkeys([*size_names(func), *scalars]))
+
+
 def _sizes(func: PrimFunc) -> dict[Var, None]:
     extents = (extent for buffer in func.buffer_map.values() for extent in buffer.shape)
     return dict.fromkeys(var for extent in extents for var in free_vars(extent))

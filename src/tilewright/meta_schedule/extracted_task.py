@@ -18,6 +18,7 @@ from tilewright.meta_schedule.task import known_flops
 from tilewright.meta_schedule.tune_context import (
     Space,
     TuneContext,
+    drawn_seed,
     number_of_cores,
     own_space,
     own_strategy,
@@ -97,7 +98,7 @@ def contexts_of(
     *,
     space: Space = "post-order-apply",
     strategy: SearchStrategy | str = "evolutionary",
-    seed: int = 0,
+    seed: int | None = 0,
     symbols: Symbols | None = None,
     special_space: Mapping[str, Space] | None = None,
     constant_bytes: int = 0,
@@ -112,7 +113,7 @@ def contexts_of(
 
     Raises ``TuneError`` if ``special_space`` names no task.
     """
-    names = [task.task_name for task in tasks]
+    names, seed = [task.task_name for task in tasks], drawn_seed(seed)
     contexts: list[TuneContext] = []
     weights: list[float] = []
     for task in tasks:
@@ -141,7 +142,7 @@ def extracted_tasks_to_tune_contexts(
     space: Space = "post-order-apply",
     strategy: SearchStrategy | str = "evolutionary",
     num_threads: int | str = "physical",
-    seed: int = 0,
+    seed: int | None = 0,
 ) -> tuple[list[TuneContext], list[float]]:
     """Return contexts and weights of extracted tasks, each with a log file in ``work_dir/logs``.
 

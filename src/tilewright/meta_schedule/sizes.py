@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tilewright.ir import IRModule
 from tilewright.meta_schedule.arg_info import size_names
 from tilewright.support.errors import TuneError
+from tilewright.support.registry import near_matches
 from tilewright.tir import PrimFunc
 
 Symbols = Mapping[str, int | Sequence[int]]
@@ -52,6 +53,8 @@ def spread(symbols: Symbols | None) -> tuple[str | None, list[dict[str, int]]]:
     several: dict[str, list[int]] = {}
     for name, value in (symbols or {}).items():
         if isinstance(value, Sequence) and not isinstance(value, str):
+            if not value or any(type(item) is not int or item < 1 for item in value):
+                raise TuneError(f"the values of size {name} are positive numbers, got {value}")
             several[name] = sorted(set(value))
         else:
             fixed[name] = value
@@ -60,9 +63,17 @@ def spread(symbols: Symbols | None) -> tuple[str | None, list[dict[str, int]]]:
     if len(several) > 1:
         raise TuneError(f"one size may have several values, not {', '.join(several)}")
     ((name, values),) = several.items()
-    if not values or any(type(value) is not int or value < 1 for value in values):
-        raise TuneError(f"the values of size {name} are positive numbers, got {values}")
     return name, [{**fixed, name: value} for value in values]
+
+
+def check_names(symbols: Symbols | None, known: Iterable[str]) -> None:
+    """Raise ``TuneError`` for a size that there isn't: it would be measured at another value."""
+    known = list(known)
+    for name in symbols or ():
+        if name not in known:
+            raise TuneError(
+                f"symbols: no function has a size {name!r}; {near_matches(name, known)}"
+            )
 
 
 def sizes_of(mod: IRModule, symbols: Symbols | None) -> list[tuple[str, dict[str, int]]]:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 from tilewright.ir import IRModule
+from tilewright.meta_schedule.arg_info import scalar_names
 from tilewright.meta_schedule.builder import Builder
 from tilewright.meta_schedule.cost_model import CostModel
 from tilewright.meta_schedule.database import Database
@@ -16,10 +17,16 @@ from tilewright.meta_schedule.progress import Progress
 from tilewright.meta_schedule.runner import Runner
 from tilewright.meta_schedule.search_strategy import SearchStrategy
 from tilewright.meta_schedule.size_family import SHARE, compare_sizes
-from tilewright.meta_schedule.sizes import Symbols, sizes_of, spread
+from tilewright.meta_schedule.sizes import Symbols, check_names, sizes_of, spread
 from tilewright.meta_schedule.task_scheduler import TaskScheduler
 from tilewright.meta_schedule.tune import builder_and_runner, deadline, tune_tasks
-from tilewright.meta_schedule.tune_context import Space, TuneContext, own_space, own_strategy
+from tilewright.meta_schedule.tune_context import (
+    Space,
+    TuneContext,
+    drawn_seed,
+    own_space,
+    own_strategy,
+)
 from tilewright.support.errors import TuneError
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
@@ -46,7 +53,7 @@ def tune_tir(
     strategy: SearchStrategy | str = "evolutionary",
     module_equality: str = "structural",
     task_name: str = "main",
-    seed: int = 0,
+    seed: int | None = 0,
     progress: Progress | None = None,
     time_budget: float | None = None,
     min_improvement: float = 0.0,
@@ -69,7 +76,10 @@ def tune_tir(
     have several values: the function is tuned at each, and gets schedules for ranges of it
     (``size_family``), for which a quarter of ``time_budget`` is kept.
 
-    Raises ``TuneError`` if there is no function to tune, or none of a name in ``special_space``.
+    The same ``seed`` searches in the same way; ``None`` or -1 draws one.
+
+    Raises ``TuneError`` if there is no function to tune, or none of a name in ``special_space`` or
+    with a size in ``symbols``.
     """
     if isinstance(mod, PrimFunc):
         mod = IRModule({task_name: mod})
@@ -77,6 +87,8 @@ def tune_tir(
     if not functions:
         raise TuneError("the module has no TensorIR function to tune")
     symbol, values = spread(symbols)
+    check_names(symbols, (name for func in functions.values() for name in scalar_names(func)))
+    seed = drawn_seed(seed)
     builder, runner = builder_and_runner(builder, runner, num_tuning_cores)
     tasks = [
         TuneContext(

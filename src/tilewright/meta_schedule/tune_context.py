@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from tilewright import dlight
@@ -48,13 +49,23 @@ def number_of_cores(said: int | str) -> int:
     return cores
 
 
+def drawn_seed(seed: int | None) -> int:
+    """Return a seed; ``None`` and -1, as in TVM, draw one. ``TuneError`` for what is none."""
+    if seed is None or (seed == -1 and type(seed) is int):
+        return secrets.randbits(31)
+    if type(seed) is not int or seed < 0:
+        raise TuneError(f"a seed is a whole number, not negative, or None, got {seed!r}")
+    return seed
+
+
 class TuneContext(Task):
     """A task: a module of one function, a target, a design space and a way to search it.
 
     ``space_generator`` and ``search_strategy`` are instances or names, by default
     ``"post-order-apply"`` and ``"evolutionary"``. The same ``rand_state`` gives the same
-    candidates, as long as measured times rank them alike. A search may use ``num_threads``
-    (``"physical"`` and ``"logical"`` are the machine's cores); those here take one, for arrays.
+    candidates, as long as measured times rank them alike; ``None`` or -1 draws one. A search may
+    use ``num_threads`` (``"physical"`` and ``"logical"`` are the machine's cores); those here take
+    one, for arrays.
     ``logger`` gets what the context has to say. ``start_from_rules`` measures the rule-based
     schedule first, and its neighbours; by default (``None``) it doesn't if the space is of one's
     own: a function, a generator of a class of one's own, or of rules that one lists.
@@ -73,7 +84,7 @@ class TuneContext(Task):
         space_generator: Space | None = None,
         search_strategy: SearchStrategy | str | None = None,
         task_name: str = "main",
-        rand_state: int = 0,
+        rand_state: int | None = 0,
         num_threads: int | str = "physical",
         logger: logging.Logger | None = None,
         start_from_rules: bool | None = None,
@@ -88,7 +99,7 @@ class TuneContext(Task):
             target=target,
             space_generator="post-order-apply" if space_generator is None else space_generator,
             task_name=task_name,
-            rand_state=rand_state,
+            rand_state=drawn_seed(rand_state),
             symbols=symbols,
         )
         self.num_threads = number_of_cores(num_threads)
@@ -303,6 +314,10 @@ def own_space(
 
     Raises ``TuneError`` if a special space is for none of the tasks' ``names``.
     """
+    if special is not None and not isinstance(special, Mapping):
+        raise TuneError(
+            f"special_space is a dict of spaces by the names of tasks, got {type(special).__name__}"
+        )
     for key in special or ():
         if key not in names:
             raise TuneError(f"special_space: no task {key!r}; {near_matches(key, list(names))}")

@@ -50,5 +50,8 @@ class TuningSession:
             raise TuneError("numbers of trials must not be negative, num_trials_per_iter positive")
         if not 0.0 <= self.min_improvement < 1.0:
             raise TuneError(f"min_improvement is from 0 to 1, got {self.min_improvement}")
+        if not isinstance(self.progress, Progress):
+            kind = type(self.progress).__name__
+            raise TuneError(f"progress is an instance of Progress, not a {kind}")
         if not self.max_lag >= 1.0:
             raise TuneError(f"max_lag is at least 1, got {self.max_lag}")

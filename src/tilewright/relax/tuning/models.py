@@ -32,7 +32,7 @@ from tilewright.meta_schedule.tune import (
     trial_budget,
     tune_tasks,
 )
-from tilewright.meta_schedule.tune_context import Space, TuneContext
+from tilewright.meta_schedule.tune_context import Space, TuneContext, drawn_seed
 from tilewright.relax.analysis import has_operators
 from tilewright.relax.execution.executable import Executable, build
 from tilewright.relax.expr import Function
@@ -137,7 +137,7 @@ def tune_relax(
     database: Database | str = "json",
     space: Space = "post-order-apply",
     strategy: SearchStrategy | str = "evolutionary",
-    seed: int = 0,
+    seed: int | None = 0,
     module_equality: str = "structural",
     num_tuning_cores: int | str | None = None,
     special_space: Mapping[str, Space] | None = None,
@@ -170,6 +170,7 @@ def tune_relax(
     with what is left of its trials and seconds.
     """
     check_options(options)
+    seed = drawn_seed(seed)
     end = deadline(time_budget)
     trials = trial_budget(max_trials_global, time_budget)
     most = share_of_trials(trials, alternatives)
