@@ -6,10 +6,11 @@ import io
 import json
 import pickle
 import re
+import struct
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -84,7 +85,8 @@ def torch_pickle(value: object) -> bytes:
 
 
 def test_a_saved_program_passes(saved: Path) -> None:
-    check_archive(saved, torch)
+    with saved.open("rb") as file:
+        check_archive(file, torch)
     program = load_exported_program(saved)
     x = torch.randn(7, 4)
     assert program.module()(x).shape == (21, 3)
@@ -145,6 +147,11 @@ def test_objects_of_classes_are_refused(saved: Path, tmp_path: Path) -> None:
         "9**9**9**9",
         "PowByNatural(9, 999999999)",
         "9**(99*99*99*99)",
+        "9^9^9^9",
+        "(((9**4000)**4000)**4000)**4000",
+        "floor(1e999999999)",
+        "Float('1e999999999')",
+        "Rational('1e400000000')",
         "Pow(Integer(9), Integer('99999999'))",
         "open",
         "1 if",
@@ -170,6 +177,10 @@ def test_formulas_are_arithmetic(saved: Path, tmp_path: Path, formula: str) -> N
         "torch.ops.load_library",
         "torch.ops.aten.from_file.default",
         "torch.ops.aten.linear.__init__",
+        "torch.ops.aten.linear.overloads",
+        "torch.ops.aten.save.default",
+        "_operator.call",
+        "_operator.attrgetter",
         "#extension:call",
         "math.__loader__",
     ],
@@ -183,15 +194,143 @@ def test_operators_are_those_of_models(saved: Path, tmp_path: Path, operator: st
 def test_structures_name_no_modules(saved: Path, tmp_path: Path) -> None:
     (tmp_path / "antimodule.py").write_text("raise SystemExit")
     context = json.dumps({"__enum__": True, "fqn": "antimodule:X", "name": "Y"})
+    factory = {"default_factory_module": "antimodule", "default_factory_name": "X"}
+    # Texts in texts, whose letters may be written in another way.
+    texts = [context, context.replace("_", r"\u005f"), json.dumps([1, {"context": factory}])]
+    for text in texts:
+
+        def change(members: Members, text: str = text) -> None:
+            name = name_of(members, r"models/.*\.json$")
+            value = json.loads(members[name])
+            value["note"] = text
+            members[name] = json.dumps(value).encode()
+
+        with pytest.raises(ImportModelError, match="names classes of modules"):
+            load_exported_program(changed(saved, tmp_path, change))
+
+
+def renamed(members: Members, pattern: str, old: str, new: str) -> str:
+    """Give a member another name; returns it."""
+    name = name_of(members, pattern)
+    other = name.replace(old, new)
+    members[other] = members.pop(name)
+    return other
+
+
+@pytest.mark.parametrize(("old", "new"), [(".pt", ".PT"), ("/data/", "/DATA/")])
+def test_names_in_capitals_are_looked_through(
+    saved: Path, tmp_path: Path, old: str, new: str
+) -> None:
+    made = tmp_path / "made"
+
+    def change(members: Members) -> None:
+        name = renamed(members, r"sample_inputs/.*\.pt$", old, new)
+        members[name] = torch_pickle(((Touches(made),), {}))
+
+    with pytest.raises(ImportModelError, match="holds more than tensors"):
+        load_exported_program(changed(saved, tmp_path, change))
+    assert not made.exists()
+
+
+def test_weights_named_in_capitals_are_looked_through(saved: Path, tmp_path: Path) -> None:
+    made = tmp_path / "made"
+
+    def change(members: Members) -> None:
+        name = name_of(members, r"weights/.*config\.json$")
+        config = json.loads(members[name])
+        for entry in config["config"].values():
+            members[name_of(members, f"/{entry['path_name']}$")] = torch_pickle(Touches(made))
+            entry.update(use_pickle=True, path_name=entry["path_name"].upper())
+        members[name] = json.dumps(config).encode()
+
+    with pytest.raises(ImportModelError, match="holds more than tensors"):
+        load_exported_program(changed(saved, tmp_path, change))
+    assert not made.exists()
+
+
+@pytest.mark.parametrize("suffix", [".JSON", ".other"])
+def test_models_are_looked_through_by_their_folder(
+    saved: Path, tmp_path: Path, suffix: str
+) -> None:
+    def change(members: Members) -> None:
+        in_model("torch.ops.aten.linear.default", "torch.serialization.os.system")(members)
+        renamed(members, r"models/.*\.json$", ".json", suffix)
+
+    with pytest.raises(ImportModelError, match="is no operator of a model"):
+        load_exported_program(changed(saved, tmp_path, change))
+
+
+def test_guards_dont_end_the_text_that_they_are_put_in(saved: Path, tmp_path: Path) -> None:
+    guard = """2 >= 1 or L['a" + str(exit()) + "'].size()[0] >= 2"""
 
     def change(members: Members) -> None:
         name = name_of(members, r"models/.*\.json$")
-        value = json.loads(members[name])
-        value["note"] = context
-        members[name] = json.dumps(value).encode()
+        members[name] = json.dumps(json.loads(members[name]) | {"guards_code": [guard]}).encode()
 
-    with pytest.raises(ImportModelError, match="names classes of other modules"):
+    with pytest.raises(ImportModelError, match="is no formula of sizes"):
         load_exported_program(changed(saved, tmp_path, change))
+
+
+def test_a_second_directory_of_members_is_the_one_looked_through(
+    saved: Path, tmp_path: Path
+) -> None:
+    """Some readers look for the table where the file says, others before the file's end."""
+    made = tmp_path / "made"
+
+    def change(members: Members) -> None:
+        name = name_of(members, r"sample_inputs/.*\.pt$")
+        members[name] = torch_pickle(((Touches(made),), {}))
+
+    hostile = bytearray(changed(saved, tmp_path, change).read_bytes())
+    fine = changed(saved, tmp_path, lambda members: None).read_bytes()
+    end = fine.rindex(b"PK\x05\x06")
+    (table,) = struct.unpack_from("<I", fine, end + 16)
+    # Those of the second kind find the members as far behind as the other table is long.
+    front = bytes(end - table) + fine[:table]
+    last = hostile.rindex(b"PK\x05\x06")
+    (place,) = struct.unpack_from("<I", hostile, last + 16)
+    struct.pack_into("<I", hostile, last + 16, place + len(front))
+    while hostile[place : place + 4] == b"PK\x01\x02":
+        lengths = struct.unpack_from("<HHH", hostile, place + 28)
+        (where,) = struct.unpack_from("<I", hostile, place + 42)
+        struct.pack_into("<I", hostile, place + 42, where + len(front))
+        place += 46 + sum(lengths)
+    path = tmp_path / "two.pt2"
+    path.write_bytes(front + hostile[:place] + fine[table:end] + hostile[place:])
+    with zipfile.ZipFile(saved) as old, zipfile.ZipFile(path) as new:
+        name = next(n for n in old.namelist() if n.endswith(".pt"))
+        assert old.read(name) == new.read(name)
+    with pytest.raises(ImportModelError, match="holds more than tensors"):
+        load_exported_program(path)
+    assert not made.exists()
+
+
+def test_members_much_larger_unpacked_are_refused(saved: Path, tmp_path: Path) -> None:
+    path = tmp_path / "bomb.pt2"
+    with zipfile.ZipFile(saved) as old, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as new:
+        for item in old.infolist():
+            zeros = bytes(1 << 25) if item.filename.endswith(".pt") else None
+            new.writestr(item.filename, zeros or old.read(item))
+    with pytest.raises(ImportModelError, match="much larger unpacked"):
+        load_exported_program(path)
+
+
+class Pair(NamedTuple):
+    a: Any
+    b: Any
+
+
+class SumOfPair(torch.nn.Module):
+    def forward(self, pair: Pair) -> Any:
+        return pair.a + pair.b
+
+
+def test_inputs_of_classes_that_the_caller_has_registered_pass(tmp_path: Path) -> None:
+    torch.utils._pytree._register_namedtuple(Pair, serialized_type_name="tests.Pair")
+    pair = Pair(torch.ones(3), torch.ones(3))
+    path = tmp_path / "pair.pt2"
+    torch.export.save(torch.export.export(SumOfPair(), (pair,)), str(path))
+    assert load_exported_program(path).module()(pair).tolist() == [2.0] * 3
 
 
 def test_compiled_code_is_refused(saved: Path, tmp_path: Path) -> None:

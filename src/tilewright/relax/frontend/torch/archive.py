@@ -3,34 +3,46 @@
 PyTorch unpickles, evaluates formulas of sizes and looks up operators by name, all as the file says,
 so reading a file may run whatever its author likes. Here a file passes only if it holds tensors,
 formulas of arithmetic and names of operators, which is all that an exported model needs.
+
+The file is looked through with PyTorch's own reader: others may find other members in it, for one
+because it takes names in upper and lower case for the same.
 """
 
 from __future__ import annotations
 
 import ast
+import dataclasses
 import io
 import json
+import math
 import re
-import zipfile
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from tilewright.support.errors import ImportModelError
 
 _MOST_JSON = 1 << 30
 #: Longer formulas of sizes are none of a model's.
 _LONGEST = 20_000
-_LARGEST_POWER = 4096
-#: Operators: those of PyTorch's own tables, Python's, and a few on sizes.
+#: Numbers in formulas are shorter, in bits, also those that powers of others come to.
+_MOST_BITS = 1 << 17
+#: PyTorch stores members as they are; only members packed again are smaller in the file.
+_MOST_UNPACKED = 200
+#: Operators: those of PyTorch's own tables, and Python's on sizes.
 _OPERATOR = re.compile(
-    r"torch\.ops\.(?!load_library|loaded_libraries)\w+\.\w+(\.\w+)?|_operator\.\w+|math\.\w+"
-    r"|torch\._?sym_\w+|torch\.sym_\w+"
+    r"torch(?P<op>\.ops\.\w+\.\w+(\.\w+)?)|torch\._?sym_\w+"
+    r"|math\.(trunc|floor|ceil|sqrt|pow|log|log2|exp|cos|sin|tan|cosh|sinh|tanh|acos|asin|atan)"
+    r"|_operator\.(add|sub|mul|truediv|floordiv|mod|pow|neg|pos|abs|lshift|rshift|and_|or_|xor|not_"
+    r"|invert|eq|ne|lt|le|gt|ge|getitem|index|truth)"
 )
+_OF_FILES = re.compile(r"\.(from_file|save|aoti\w*|run_const_graph)\b")
+#: Python's ``^`` isn't among them: sympy reads it as a power.
 _ARITHMETIC = (
     ast.Expression, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.Call, ast.Name, ast.Load,
-    ast.Constant, ast.Tuple, ast.operator, ast.unaryop, ast.boolop, ast.cmpop,
+    ast.Constant, ast.Tuple, ast.unaryop, ast.boolop, ast.cmpop, ast.Add, ast.Sub, ast.Mult,
+    ast.Div, ast.FloorDiv, ast.Mod, ast.Pow, ast.LShift, ast.RShift, ast.BitAnd, ast.BitOr,
 )  # fmt: skip
+_POWERS = frozenset("Pow PowByNatural FloatPow LShift".split())
 #: What formulas call: functions of sympy and of torch.utils._sympy.functions.
 _FUNCTIONS = frozenset(
     "FloorDiv ModularIndexing Where PythonMod Mod CleanDiv CeilToInt FloorToInt CeilDiv LShift "
@@ -49,41 +61,47 @@ _ATTRIBUTES = frozenset(
 )
 
 
-def check_archive(path: Path, torch: Any) -> None:
-    """Look through a file before PyTorch reads it.
+def check_archive(file: IO[bytes], torch: Any) -> None:
+    """Look through an open file before PyTorch reads it.
 
-    Raises ``ImportModelError`` for one that holds more than a model, and for a damaged one.
+    Raises ``ImportModelError`` for one that holds more than a model, ``RuntimeError`` or
+    ``ValueError`` for a damaged one.
     """
+    size = file.seek(0, io.SEEK_END)
+    file.seek(0)
     try:
-        with zipfile.ZipFile(path) as archive:
-            _check_members(archive, torch)
-    except (zipfile.BadZipFile, OSError, ValueError, RuntimeError, NotImplementedError) as error:
-        raise ImportModelError(
-            f"{str(path)!r} can't be read as an exported program ({type(error).__name__}: "
-            f"{str(error)[:300]}); it may be damaged: export the model anew with torch.export.save"
-        ) from error
+        _check_members(torch._C.PyTorchFileReader(file), size, torch)
     except RecursionError:
-        raise ImportModelError(f"{str(path)!r} is nested too deeply for a model") from None
+        raise _refused("it is nested too deeply for a model") from None
+    finally:
+        file.seek(0)
 
 
-def _check_members(archive: zipfile.ZipFile, torch: Any) -> None:
-    names = [item.filename for item in archive.infolist()]
-    if len(set(names)) != len(names):
+def registered_classes(torch: Any) -> list[Any]:
+    """Classes of inputs that the caller has registered with PyTorch: they are no stranger's."""
+    types = torch.utils._pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE.values()
+    return [t for t in types if dataclasses.is_dataclass(t) or hasattr(t, "_fields")]
+
+
+def _check_members(archive: Any, size: int, torch: Any) -> None:
+    names: list[str] = archive.get_all_records()
+    if len({name.lower() for name in names}) != len(names):
         raise _refused("it has two members of one name")
-    for item in archive.infolist():
-        name = item.filename
-        # PyTorch's archives have everything in one folder.
-        inner = name.partition("/")[2]
-        if "aotinductor" in inner or name.endswith((".so", ".cpp", ".cubin", ".ptx")):
+    if sum(map(archive.get_record_size, names)) > _MOST_UNPACKED * size:
+        raise _refused("it is much larger unpacked")
+    for name in names:
+        lower = name.lower()
+        if "aotinductor" in lower or lower.endswith((".so", ".cpp", ".cubin", ".ptx")):
             raise _refused(f"{name} is compiled code: export the model with torch.export.save")
-        if name.endswith(".json"):
-            if item.file_size > _MOST_JSON:
+        # PyTorch reads whatever is in this folder as a model.
+        if lower.startswith("models/") or lower.endswith(".json"):
+            if archive.get_record_size(name) > _MOST_JSON:
                 raise _refused(f"{name} is too large")
-            value = json.loads(archive.read(item))
-            _check_text(value)
+            value = json.loads(archive.get_record(name).decode())
+            _check_text(value, torch)
             for payload in _payloads(value):
                 _require_tensors(archive, names, payload, torch)
-        elif name.endswith(".pt"):
+        elif lower.endswith(".pt"):
             _load(archive, name, torch)
 
 
@@ -91,23 +109,27 @@ def _payloads(value: Any) -> Iterator[str]:
     """Names of the members that PyTorch unpickles, by a table of weights or constants."""
     config = value.get("config") if isinstance(value, dict) else None
     for entry in config.values() if isinstance(config, dict) else ():
-        if isinstance(entry, dict) and entry.get("use_pickle"):
-            yield str(entry.get("path_name"))
+        if isinstance(entry, dict):
+            payload = str(entry.get("path_name")).lower()
+            if entry.get("use_pickle") or payload.startswith(("custom_obj", "opaque_obj")):
+                yield payload
 
 
-def _require_tensors(archive: zipfile.ZipFile, names: list[str], payload: str, torch: Any) -> None:
+def _require_tensors(archive: Any, names: list[str], payload: str, torch: Any) -> None:
     if payload.startswith(("custom_obj", "opaque_obj")):
         raise _refused(f"{payload} is an object of a class: models may hold tensors only")
+    if not re.fullmatch(r"[\w.-]+", payload):
+        raise _refused(f"{payload!r} is no name of a weight")
     for name in names:
-        if name.endswith(f"/{payload}"):
+        if name.lower().rpartition("/")[2] == payload:
             _load(archive, name, torch)
 
 
-def _load(archive: zipfile.ZipFile, name: str, torch: Any) -> None:
+def _load(archive: Any, name: str, torch: Any) -> None:
     """Load what PyTorch would unpickle, in a way that makes nothing but tensors and containers."""
     import pickle
 
-    data = archive.read(name)
+    data = archive.get_record(name)
     if not data:
         return
     try:
@@ -118,30 +140,45 @@ def _load(archive: zipfile.ZipFile, name: str, torch: Any) -> None:
         raise _refused(f"{name} holds more than tensors: {why[:200]}") from None
 
 
-def _check_text(value: Any) -> None:
+def _check_text(value: Any, torch: Any) -> None:
     """Check what PyTorch evaluates or looks up, wherever it is in a description."""
     pending = [("", value)]
     while pending:
         key, item = pending.pop()
         if isinstance(item, dict):
-            pending += [(str(k), v) for k, v in item.items()]
+            if "__enum__" in item or "default_factory_module" in item:
+                raise _refused("the structure of its inputs or outputs names classes of modules")
+            pending += item.items()
         elif isinstance(item, list):
             pending += [(key, v) for v in item]
         elif isinstance(item, str):
-            _check_string(key, item)
+            _check_string(key, item, torch)
+            if item.lstrip()[:1] in ("{", "[", '"'):  # structures are descriptions in texts
+                try:
+                    pending.append((key, json.loads(item)))
+                except ValueError:
+                    continue
 
 
-def _check_string(key: str, text: str) -> None:
+def _check_string(key: str, text: str, torch: Any) -> None:
     if key == "target" and text.startswith(("torch", "_operator", "math", "#")):
         # Of inputs and outputs, targets are names of parameters, looked up in a table.
-        if not _OPERATOR.fullmatch(text) or "__" in text.replace("__is__", ""):
+        match = _OPERATOR.fullmatch(text)
+        if not match or "__" in text.replace("__is__", "") or not _is_operator(match["op"], torch):
             raise _refused(f"{text!r} is no operator of a model")
-        if re.search(r"\.(from_file|aoti\w*|run_const_graph)\b", text):
-            raise _refused(f"the operator {text!r} reads files")
+        if _OF_FILES.search(text):
+            raise _refused(f"the operator {text!r} reads or writes files")
     elif key in ("expr_str", "guards_code"):
         _check_formula(text)
-    elif "__enum__" in text or "default_factory" in text:
-        raise _refused("the structure of its inputs or outputs names classes of other modules")
+
+
+def _is_operator(name: str | None, torch: Any) -> bool:
+    """Whether the name is an operator's, or nothing's, rather than a method of PyTorch's tables."""
+    found = torch
+    for part in (name or "").split(".")[1:]:
+        found = getattr(found, part, None)
+    operators = (torch._ops.OpOverload, torch._ops.HigherOrderOperator)
+    return not name or found is None or isinstance(found, operators)
 
 
 def _check_formula(text: str) -> None:
@@ -154,10 +191,17 @@ def _check_formula(text: str) -> None:
         raise _refused(f"{text[:80]!r} is no formula of sizes") from None
     fine = set()  # texts in their places: inputs by name, names of symbols, digits
     for node in ast.walk(tree):
-        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+        if isinstance(node, ast.Subscript) and _is_key(node.slice):
             fine.add(id(node.slice))
         elif not _is_arithmetic(node, fine):
             raise _refused(f"{text[:80]!r} is no formula of sizes")
+    if not _bits(tree) <= _MOST_BITS:
+        raise _refused(f"the numbers of {text[:80]!r} are too large for sizes")
+
+
+def _is_key(node: ast.AST) -> bool:
+    """Whether it names an input: PyTorch puts its text between double quotes in a program."""
+    return isinstance(node, ast.Constant) and not re.search(r'["\\\x00-\x1f]', str(node.value))
 
 
 def _is_arithmetic(node: ast.AST, fine: set[int]) -> bool:
@@ -167,7 +211,7 @@ def _is_arithmetic(node: ast.AST, fine: set[int]) -> bool:
         return node.attr in _ATTRIBUTES
     if isinstance(node, ast.Constant):
         return isinstance(node.value, (int, float)) or id(node) in fine
-    if not isinstance(node, _ARITHMETIC) or _is_large_power(node):
+    if not isinstance(node, _ARITHMETIC):
         return False
     if not isinstance(node, ast.Call) or isinstance(node.func, ast.Attribute):
         return True
@@ -187,30 +231,36 @@ def _is_plain_text(node: ast.AST) -> bool:
     )
 
 
-def _is_large_power(node: ast.AST) -> bool:
-    """Whether evaluating a power may take for ever: one by a number that isn't small.
+def _bits(node: ast.AST) -> float:
+    """A bound of how long the numbers are that evaluating a formula makes, in bits.
 
-    Sizes in an exponent are no numbers yet, so a formula of them is as small as its own numbers.
+    Sizes in it are no numbers yet, so a formula of them is as small as its own numbers.
     """
+    if isinstance(node, ast.Constant):
+        return math.log2(2 + abs(node.value)) if isinstance(node.value, (int, float)) else 1.0
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        if node.func.id in ("Float", "Integer", "Rational"):
+            return sum(_bits_of_text(item) for item in node.args)
+        if node.func.id in _POWERS and len(node.args) == 2:
+            return _bits(node.args[0]) * _most(node.args[1])
     if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Pow, ast.LShift)):
-        power: ast.AST = node.right
-    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) == 2:
-        if node.func.id not in ("Pow", "PowByNatural", "FloatPow", "LShift"):
-            return False
-        power = node.args[1]
-    else:
-        return False
-    most = 1.0
-    for item in ast.walk(power):
-        nested = isinstance(item, ast.BinOp) and isinstance(item.op, (ast.Pow, ast.LShift))
-        called = isinstance(item, ast.Name) and item.id in ("Pow", "PowByNatural", "LShift")
-        if nested or called:
-            return True
-        if isinstance(item, ast.Constant) and isinstance(item.value, (int, float)):
-            most *= max(1.0, float(abs(item.value)))
-        elif isinstance(item, ast.Constant) and isinstance(item.value, str):
-            most *= 10.0 ** (len(item.value) if item.value.isdecimal() else 0)
-    return not most <= _LARGEST_POWER
+        return _bits(node.left) * _most(node.right)
+    return sum(map(_bits, ast.iter_child_nodes(node)))
+
+
+def _bits_of_text(node: ast.expr) -> float:
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        try:
+            return math.log2(2 + abs(float(node.value)))
+        except ValueError:
+            return math.inf  # not a number
+    return _bits(node)
+
+
+def _most(power: ast.expr) -> float:
+    """A bound of a power's value; sizes in it are taken for one."""
+    bits = _bits(power)
+    return 2.0**bits if bits < 64 else math.inf
 
 
 def _refused(why: str) -> ImportModelError:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.relax.frontend.torch.archive import check_archive
+from tilewright.relax.frontend.torch.archive import check_archive, registered_classes
 from tilewright.relax.frontend.torch.converters import dtype_name
 from tilewright.relax.frontend.torch.in_place import without_writes
 from tilewright.relax.values import numpy_dtype
@@ -55,41 +55,25 @@ def load_exported_program(path: str | Path) -> torch.export.ExportedProgram:
             f"{file.name!r} is no exported program: expected a .pt2 file, written by "
             "torch.export.save(torch.export.export(model.eval(), example_inputs), path)"
         )
-    check_archive(file, torch)
-    logged: list[BaseException] = []
+    # PyTorch's function for users reads what this one can't once more, in an older form.
+    from torch.export.pt2_archive._package import load_pt2
+
     try:
-        with quiet(), _keep_logged(logged):
-            return torch.export.load(str(file))
+        # The same open file is read twice, so that no other takes its place in between.
+        classes = torch.serialization.safe_globals(registered_classes(torch))
+        with file.open("rb") as opened, quiet(), classes:
+            check_archive(opened, torch)
+            return load_pt2(opened).exported_programs["model"]
+    except ImportModelError:
+        raise
     except Exception as error:  # PyTorch raises many classes here; all mean an unreadable file
-        cause = (*logged, error)[0]
-        why = next((line for line in str(cause).splitlines() if line.strip()), "no text")
+        why = next((line for line in str(error).splitlines() if line.strip()), "no text")
         raise ImportModelError(
             f"{str(file)!r} can't be read as an exported program "
-            f"({type(cause).__name__}: {why.strip()[:300]}); "
+            f"({type(error).__name__}: {why.strip()[:300]}); "
             f"it may be damaged or written by another version of PyTorch (this is "
             f"{torch.__version__}): export the model anew with torch.export.save"
         ) from error
-
-
-@contextmanager
-def _keep_logged(errors: list[BaseException]) -> Iterator[None]:
-    """Collect the errors that PyTorch logs, and raises others for, while it loads a program."""
-    import logging
-
-    def keep(record: logging.LogRecord) -> bool:
-        if record.exc_info and record.exc_info[1] is not None:
-            errors.append(record.exc_info[1])
-        return False
-
-    logger = logging.getLogger("torch.export")
-    before = logger.level
-    logger.addFilter(keep)
-    logger.setLevel(logging.WARNING)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
-        logger.removeFilter(keep)
 
 
 @contextmanager
