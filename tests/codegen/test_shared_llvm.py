@@ -7,14 +7,16 @@ import ctypes.util
 import os
 import struct
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from llvm_texts import ADD, UNDOMINATED
 
+import tilewright
 from tilewright import driver, te
 from tilewright.codegen.llvm import jit, object_cache
-from tilewright.codegen.llvm.shared_llvm import SharedLLVM, load_llvm
+from tilewright.codegen.llvm.shared_llvm import BrokenModule, SharedLLVM, load_llvm
 from tilewright.runtime import Library
 from tilewright.support.errors import CodegenError
 
@@ -75,6 +77,62 @@ def test_kernels_run(shared: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     x, y = np.random.default_rng(0).random((37, 19), "float32"), np.zeros((37, 19), "float32")
     module(x, y)
     np.testing.assert_allclose(y, x * 2 + 1, rtol=1e-6)
+
+
+def test_what_passes_break_is_compiled_without_them(
+    shared: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LLVM's ``sroa`` uses a vector of this graph before it is made: the process ended."""
+    torch = pytest.importorskip("torch")
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
+
+    class Inverse(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def forward(self, x: Any) -> Any:
+            return torch.fft.irfft(x)
+
+    x = torch.randn(31, generator=torch.Generator().manual_seed(0))
+    found = tilewright.compile(Inverse().eval(), example_inputs=(x,))(x)
+    torch.testing.assert_close(found, torch.fft.irfft(x), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("passes", jit.PASS_SETS)
+@pytest.mark.parametrize("broken", [1, 2])
+@pytest.mark.parametrize("own", [True, False])
+def test_passes_that_break_are_left_out(
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    passes: str,
+    broken: int,
+    own: bool,
+) -> None:
+    asked: list[object] = []
+
+    def fails(*_: object) -> bool:
+        asked.append(None)
+        return len(asked) <= broken
+
+    if own:
+        monkeypatch.setattr(jit, "_is_valid", lambda _: not fails())
+    else:
+        request.getfixturevalue("shared")
+        real = SharedLLVM._verify
+
+        def verify(self: SharedLLVM, module: object, fault: type[CodegenError]) -> None:
+            real(self, module, fault)
+            if fault is BrokenModule and fails():
+                raise fault("broken")
+
+        monkeypatch.setattr(SharedLLVM, "_verify", verify)
+    library = Library([jit.compile_ll(ADD, passes=passes)], ["add"])
+    add = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(library.addresses["add"])
+    assert add(40, 2) == 42
+    if passes == "none":
+        assert not asked
+        return
+    # The slot in memory goes with sroa; without it, it stays.
+    asked.clear()
+    assert "alloca" in jit.optimized_ll(ADD, passes=passes)
+    assert asked
 
 
 def test_faults_show_the_line(shared: str) -> None:

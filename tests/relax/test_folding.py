@@ -256,6 +256,16 @@ def test_repeated_calls_with_numbers_and_with_one_operand_twice(legalised: list[
     assert len(legalised) == 5  # all but y / half and y / x
 
 
+def test_repeated_calls_with_attributes_that_only_compare_equal() -> None:
+    x = np.float32([-1, 2])
+
+    def total(x: Any) -> Any:
+        return op.concat([op.nn.leakyrelu(x, 0.0), op.nn.leakyrelu(x, -0.0)], 0)
+
+    (found,) = folded(total, x)
+    assert np.signbit(found).tolist() == [True, False, False, False]
+
+
 def test_tensors_from_nothing_are_folded_where_they_meet_constants() -> None:
     part = random(2, 4)
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
-from tilewright.codegen.llvm.shared_llvm import RefusedText, SharedLLVM, load_llvm
+from tilewright.codegen.llvm.shared_llvm import BrokenModule, RefusedText, SharedLLVM, load_llvm
 from tilewright.support.errors import CodegenError
 from tilewright.support.settings import setting
 from tilewright.target import host
@@ -34,8 +34,10 @@ _FAST_PASSES = {
     "simplify_cfg": "function(simplifycfg)",
 }
 # LLVM 22 may take apart vectors in memory (``sroa``) so that one is used before it is made, and
-# generating code from that ends the process. Such a module is compiled again without that pass.
+# generating code from that ends the process. Such a module is compiled again without that pass,
+# and if even that breaks it, without any.
 _WITHOUT_SROA = "fast without sroa"
+_INSTEAD = _WITHOUT_SROA, "none"
 # Where LLVM 22 computes something wrong: it may join stores of single elements of a vector into one
 # of other elements, if the vector's length is neither a power of two nor a multiple of a register's
 # (24 x i32 with AVX-512) and they are stored in another order than they lie.
@@ -212,9 +214,11 @@ def parse(text: str) -> Any:
     return module
 
 
-def _fast_passes(text: str) -> Iterator[str]:
-    """The passes of the set "fast" that a module needs."""
+def _fast_passes(text: str, passes: str) -> Iterator[str]:
+    """The passes of the set "fast", or of that without one, that a module needs."""
     for name in _FAST_PASSES:
+        if name == "sroa" and passes == _WITHOUT_SROA:
+            continue
         if name == "always_inliner" and "alwaysinline" not in text:
             continue
         if name == "instruction_combine" and len(_LOGIC.findall(text)) <= _FEW:
@@ -232,9 +236,8 @@ def _optimize(module: object, machine: object, passes: str, text: str) -> None:
     builder = llvm.create_pass_builder(machine, tuning)
     if passes in ("fast", _WITHOUT_SROA):
         manager = llvm.create_new_module_pass_manager()
-        for name in _fast_passes(text):
-            if name != "sroa" or passes == "fast":
-                getattr(manager, f"add_{name}_pass")()
+        for name in _fast_passes(text, passes):
+            getattr(manager, f"add_{name}_pass")()
     else:
         manager = builder.getModulePassManager()
     manager.run(module, builder)
@@ -281,12 +284,12 @@ def _prepare(
 ) -> tuple[Any, Any]:
     """A module after the passes and its machine, both llvmlite's."""
     machine = target_machine(triple, cpu, features, opt_level=_LEVELS.get(passes, _FAST_LEVEL))
-    for chosen in (passes, _WITHOUT_SROA):
+    for chosen in (passes, *_INSTEAD):
         module = parse(text)
         module.triple = machine.triple
         module.data_layout = str(machine.target_data)
         _optimize(module, machine, chosen, text)
-        if chosen in ("none", _WITHOUT_SROA) or _is_valid(module):
+        if chosen == "none" or _is_valid(module):
             break
     return module, machine
 
@@ -336,23 +339,27 @@ def _compile_shared(
     passes: str,
     output: str,
 ) -> bytes:
-    if passes == "fast":
-        pipeline = ",".join(_FAST_PASSES[name] for name in _fast_passes(text))
-    else:
-        pipeline = "" if passes == "none" else f"default<{passes}>"
-    try:
-        return shared.compile(
-            text,
-            target,
-            _LEVELS.get(passes, _FAST_LEVEL),
-            pipeline,
-            output=output,
-            vectorizes=passes == "O3",
-            switches=_switches(passes),
-        )
-    except RefusedText as error:
-        parse(text)  # says the same, and shows the line
-        raise CodegenError(f"{shared.name} refuses the module: {error}") from error
+    for chosen in (passes, *_INSTEAD):
+        if chosen in ("fast", _WITHOUT_SROA):
+            pipeline = ",".join(map(_FAST_PASSES.__getitem__, _fast_passes(text, chosen)))
+        else:
+            pipeline = "" if chosen == "none" else f"default<{chosen}>"
+        try:
+            return shared.compile(
+                text,
+                target,
+                _LEVELS.get(passes, _FAST_LEVEL),
+                pipeline,
+                output=output,
+                vectorizes=passes == "O3",
+                switches=_switches(passes),
+            )
+        except BrokenModule:
+            continue
+        except RefusedText as error:
+            parse(text)  # says the same, and shows the line
+            raise CodegenError(f"{shared.name} refuses the module: {error}") from error
+    raise AssertionError("without passes a module stays as it was parsed")
 
 
 def compile_ll(

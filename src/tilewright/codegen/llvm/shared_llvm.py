@@ -59,6 +59,10 @@ class RefusedText(CodegenError):
     """The library finds a fault in a module."""
 
 
+class BrokenModule(CodegenError):
+    """A module isn't valid any more after the passes: to generate code would end the process."""
+
+
 class SharedLLVM:
     """A loaded library. Not safe to be used by several threads at once."""
 
@@ -106,6 +110,7 @@ class SharedLLVM:
         ``pipeline`` names passes as LLVM's ``opt`` takes them. ``output`` is ``"object"``,
         ``"assembly"``, or ``"ll"`` for the module's text after the passes. ``switches`` of the
         library are set while code is generated: to their first value, and back to their second.
+        Raises :class:`BrokenModule` if the passes leave one that isn't valid.
         """
         target, layout = self._machine(*machine, level)
         with self._parsed(text) as module:
@@ -113,6 +118,7 @@ class SharedLLVM:
             self._call["SetModuleDataLayout"](module, layout)
             if pipeline:
                 self._run(module, target, pipeline, vectorizes)
+                self._verify(module, BrokenModule)
             if output == "ll":
                 return self._message(self._call["PrintModuleToString"](module))
             for name, (value, _) in (switches or {}).items():
@@ -138,14 +144,19 @@ class SharedLLVM:
             ):
                 raise RefusedText(self._message(error.value).decode())
             try:
-                if self._call["VerifyModule"](module, _RETURN_STATUS, ctypes.byref(error)):
-                    raise RefusedText(self._message(error.value).decode())
-                self._message(error.value)  # an empty one
+                self._verify(module, RefusedText)
                 yield module
             finally:
                 self._call["DisposeModule"](module)
         finally:
             self._call["ContextDispose"](context)
+
+    def _verify(self, module: object, fault: type[CodegenError]) -> None:
+        error = ctypes.c_void_p()
+        refused = self._call["VerifyModule"](module, _RETURN_STATUS, ctypes.byref(error))
+        message = self._message(error.value).decode()  # an empty one if it is valid
+        if refused:
+            raise fault(message)
 
     def _run(self, module: object, machine: object, pipeline: str, vectorizes: bool) -> None:
         options = self._call["CreatePassBuilderOptions"]()

@@ -200,7 +200,8 @@ def _call_key(value: RelaxCall) -> tuple[object, ...] | None:
     attrs = sorted(value.attrs.items())
     if not all(isinstance(item, (int, float, str, bool, type(None))) for _, item in attrs):
         return None
-    return value.op.key, kinds, tuple(attrs), tuple(type(item) for _, item in attrs)
+    # As text: True, 1 and 1.0 are equal, and so are zero and minus zero.
+    return value.op.key, kinds, repr(attrs)
 
 
 def _moved_later(value: RelaxCall) -> RelaxExpr | None:
