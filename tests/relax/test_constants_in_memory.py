@@ -6,8 +6,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import tilewright
 from tilewright import driver
 from tilewright.ir import IRModule
+from tilewright.relax import BlockBuilder, TensorStructInfo, Var, const, op
 from tilewright.relax.constant_data import ConstantData
 from tilewright.relax.execution.graph_cache import materialize_all
 from tilewright.relax.transform.layout_free import packed_data
@@ -83,3 +85,22 @@ def test_constants_are_packed_where_they_stay(rows: int, dtype: str) -> None:
         np.testing.assert_array_equal(data.array[:, :3], values)
         assert not data.array[:, 3].any() and not data.array.flags.writeable
     assert first.source is None and first.module is None
+
+
+@pytest.mark.parametrize("shape", [(70, 1), (70, 33), (300_000, 1)])
+@pytest.mark.parametrize("view", [False, True])
+def test_arrays_may_be_changed_after_a_build(shape: tuple[int, int], view: bool) -> None:
+    weights = np.random.default_rng(0).standard_normal(shape).astype("float32")
+    builder = BlockBuilder()
+    x = Var("x", TensorStructInfo([2, shape[0]], "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            held = op.reshape(const(weights.reshape(-1)), shape) if view else const(weights)
+            made = builder.emit_output(op.matmul(x, held))
+        builder.emit_func_output(made)
+    call = tilewright.compile(builder.get())
+    rows = np.random.default_rng(1).standard_normal((2, shape[0])).astype("float32")
+    expected = np.array(call(rows))
+    np.testing.assert_allclose(expected, rows @ weights, rtol=1e-4, atol=1e-2)
+    weights[...] = np.nan
+    np.testing.assert_array_equal(call(rows), expected)

@@ -50,13 +50,15 @@ def const(value: object, dtype: str | None = None) -> Constant:
     elif not isinstance(value, (np.ndarray, np.generic)) and hasattr(value, "numpy"):
         value = value.numpy()
     array = np.asarray(value)
+    # Whoever keeps the values copies them, if the caller may change them later.
+    lent = isinstance(value, np.ndarray) and array.flags.writeable
     if dtype is not None and array.dtype.name != dtype:
         try:
-            array = array.astype(numpy_dtype(dtype))
+            array, lent = array.astype(numpy_dtype(dtype)), False
         except OverflowError as error:
             raise VerifyError(f"a number of the constant does not fit {dtype}") from error
     dtypes.split_dtype(array.dtype.name)
-    return Constant(ConstantData(array))
+    return Constant(ConstantData(array, lent=lent))
 
 
 def numpy_dtype(dtype: str) -> np.dtype[Any]:

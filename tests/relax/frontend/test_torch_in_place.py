@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
+import tilewright  # noqa: E402
 from tilewright.relax.frontend.torch.calling import export_module  # noqa: E402
 from tilewright.relax.frontend.torch.exported import functionalize  # noqa: E402
 from tilewright.relax.frontend.torch.in_place import without_writes  # noqa: E402
@@ -130,3 +133,12 @@ def _calls(program):
 
 def _flat(value):
     return value if isinstance(value, tuple) else (value,)
+
+
+def test_models_are_exported_by_several_threads() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(5, 3), torch.nn.ReLU()).eval()
+    x = torch.randn(2, 5, generator=torch.Generator().manual_seed(0))
+    with ThreadPoolExecutor(4) as pool:
+        calls = [pool.submit(tilewright.compile, model, example_inputs=(x,)) for _ in range(4)]
+    for call in calls:
+        torch.testing.assert_close(call.result()(x), model(x).detach())

@@ -38,7 +38,7 @@ from tilewright.relax.registry import RelaxOp, usual_form
 from tilewright.relax.rewriter import FunctionRewriter, GraphPass
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from tilewright.relax.transform.legalize_ops import legalize_call
-from tilewright.relax.values import const, numpy_dtype
+from tilewright.relax.values import numpy_dtype
 from tilewright.tir import PrimFunc
 
 GROWTH_LIMIT = 1 << 16
@@ -292,7 +292,9 @@ def _run(function: Any, inputs: Sequence[Any], info: StructInfo) -> RelaxExpr:
 
 
 def _as_constants(arrays: list[Any], info: StructInfo) -> RelaxExpr:
-    made = tuple(map(const, arrays))
+    # What can't be written is a view of an operand, whose memory may be somebody's.
+    lent = [not array.flags.writeable for array in arrays]
+    made = tuple(Constant(ConstantData(array, lent=flag)) for array, flag in zip(arrays, lent))
     return RelaxTuple(made) if isinstance(info, TupleStructInfo) else made[0]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     import torch
 
 
+# torch.export traces one model at a time in a process.
+_exporting = threading.RLock()
 _PLAIN = (bool, int, float, str, type(None))
 
 
@@ -51,22 +54,23 @@ def export_module(
         raise ImportModelError(
             f"the example inputs don't fit {type(model).__name__}.forward{signature}: {error}"
         ) from None
-    plain = [
-        (module, {k: v for k, v in vars(module).items() if isinstance(v, _PLAIN)})
-        for module in model.modules()
-    ]
-    try:
-        with torch.no_grad(), quiet():
-            return torch.export.export(
-                model.eval(), bound.args, bound.kwargs, dynamic_shapes=dynamic_shapes
-            )
-    except Exception as error:  # any class: of PyTorch's tracing, or of the model's own code
-        raise ImportModelError(_why(model, error)) from error
-    finally:
-        # Modes, of which parts may have another than the whole, and what the model notes down: what
-        # it did while it was traced, such as scaling its weights once, has not happened.
-        for module, values in plain:
-            vars(module).update(values)
+    with _exporting:
+        plain = [
+            (module, {k: v for k, v in vars(module).items() if isinstance(v, _PLAIN)})
+            for module in model.modules()
+        ]
+        try:
+            with torch.no_grad(), quiet():
+                return torch.export.export(
+                    model.eval(), bound.args, bound.kwargs, dynamic_shapes=dynamic_shapes
+                )
+        except Exception as error:  # any class: of PyTorch's tracing, or of the model's own code
+            raise ImportModelError(_why(model, error)) from error
+        finally:
+            # Modes, of which parts may have another than the whole, and what the model notes down:
+            # what it did while it was traced, such as scaling its weights once, has not happened.
+            for module, values in plain:
+                vars(module).update(values)
 
 
 def _why(model: torch.nn.Module, error: Exception) -> str:
