@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import time
 from pathlib import Path
 
 import numpy as np
@@ -147,6 +148,20 @@ def test_sources_are_read_once_and_again_after_each_change(monkeypatch, tmp_path
     assert sources() == first  # the contents count, not the times
     file.rename(package / "b.py")
     assert sources() != first
+
+
+def test_sources_that_cannot_be_looked_at_have_no_hash(monkeypatch, tmp_path):
+    """In an archive; or replaced, while the process runs, by files with times of before."""
+    archive = tmp_path / "package.zip" / "package"
+    monkeypatch.setattr(graph_cache, "files", lambda _: archive)
+    graph_cache._sources.cache_clear()
+    assert graph_cache._sources() is None and _key() is None
+    monkeypatch.setattr(graph_cache, "files", lambda _: tmp_path)
+    monkeypatch.setattr(graph_cache, "_STARTED", time.time() - 60)
+    (tmp_path / "a.py").write_text("x = 2")
+    os.utime(tmp_path / "a.py", (1e9, 1e9))
+    graph_cache._sources.cache_clear()
+    assert graph_cache._sources() is None
 
 
 def test_numbers_that_may_be_sizes_are_part_of_the_key():

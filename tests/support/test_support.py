@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import gc
+import os
 import pickle
+import threading
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -85,6 +88,37 @@ def test_few_collections_decorates_functions(threshold: int) -> None:
 
     assert inside(2) == (RAISED_THRESHOLD, 9, 8)
     assert gc.get_threshold() == (threshold, 9, 8)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_few_collections_of_other_threads_end_in_a_forked_process(
+    threshold: int, inside: bool
+) -> None:
+    begun, done = threading.Event(), threading.Event()
+
+    def other() -> None:
+        with few_collections():
+            begun.set()
+            done.wait()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    begun.wait()
+    try:
+        with few_collections() if inside else nullcontext():
+            pid = os.fork()
+            if pid == 0:
+                right = gc.get_threshold()[0] == (RAISED_THRESHOLD if inside else threshold)
+                if not inside:
+                    with few_collections():
+                        right = right and gc.get_threshold()[0] == RAISED_THRESHOLD
+                    right = right and gc.get_threshold()[0] == threshold
+                os._exit(0 if right else 1)
+            assert os.waitpid(pid, 0)[1] == 0
+    finally:
+        done.set()
+        thread.join()
+    assert gc.get_threshold()[0] == threshold
 
 
 def test_registry() -> None:

@@ -19,15 +19,7 @@ from contextlib import ContextDecorator
 RAISED_THRESHOLD = 50_000
 
 _lock = threading.Lock()
-
-
-def _renew_lock() -> None:
-    # Another thread of the parent may have held it just then.
-    global _lock
-    _lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_renew_lock)
+_own = threading.local()
 
 
 class few_collections(ContextDecorator):  # used like a function
@@ -43,6 +35,7 @@ class few_collections(ContextDecorator):  # used like a function
 
     def __enter__(self) -> None:
         with _lock:
+            _own.blocks = _blocks_here() + 1
             few_collections._inside += 1
             if few_collections._inside > 1:
                 return
@@ -54,9 +47,32 @@ class few_collections(ContextDecorator):  # used like a function
 
     def __exit__(self, *_: object) -> None:
         with _lock:
+            _own.blocks = _blocks_here() - 1
             few_collections._inside -= 1
-            if few_collections._inside or not few_collections._before:
-                return
-            threshold, *others = gc.get_threshold()
-            if threshold == RAISED_THRESHOLD:
-                gc.set_threshold(few_collections._before, *others)
+            if not few_collections._inside:
+                _put_back()
+
+
+def _blocks_here() -> int:
+    """How many blocks this thread is in."""
+    blocks: int = getattr(_own, "blocks", 0)
+    return blocks
+
+
+def _put_back() -> None:
+    threshold, *others = gc.get_threshold()
+    if few_collections._before and threshold == RAISED_THRESHOLD:
+        gc.set_threshold(few_collections._before, *others)
+    few_collections._before = 0
+
+
+def _begin_child() -> None:
+    """Forget the blocks of other threads, which a forked process hasn't."""
+    global _lock
+    _lock = threading.Lock()  # one of them may have held it just then
+    few_collections._inside = max(_blocks_here(), 0)
+    if not few_collections._inside:
+        _put_back()
+
+
+os.register_at_fork(after_in_child=_begin_child)

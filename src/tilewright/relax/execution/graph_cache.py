@@ -94,6 +94,8 @@ class GraphKey:
 def _sources() -> str | None:
     """The hash of this package's source, unless it has been edited since this process started.
 
+    Nor is there one if the files can't be looked at, because the package lies in an archive.
+
     The files are read once; later processes go by what the system says of them. Whatever writes or
     replaces a file also sets the time of its last change, which nobody can set back.
     """
@@ -105,7 +107,8 @@ def _sources() -> str | None:
         if name.endswith(".py")
     )
     found = {path: os.stat(path) for path in sorted(names)}
-    if any(info.st_mtime > _STARTED for info in found.values()):
+    # Files that are replaced by a package manager may have times of before.
+    if not found or any(max(i.st_mtime, i.st_ctime) > _STARTED for i in found.values()):
         return None
     known = [
         (path, info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
