@@ -20,6 +20,7 @@ from tilewright.ir import IRModule, as_int
 from tilewright.relax.block_builder import BlockBuilder
 from tilewright.relax.expr import (
     Constant,
+    ConstantData,
     DataflowVar,
     RelaxCall,
     RelaxExpr,
@@ -201,7 +202,7 @@ class _Importer:
                 params.append(var)
                 scope.values[name] = var
             else:
-                scope.values[name] = const(array)
+                scope.values[name] = Constant(ConstantData(array))
         for item in graph.initializer:
             self._note_element(scope.get(item.name), item.data_type)
         attrs: dict[str, Any] = {}
@@ -260,7 +261,7 @@ class _Importer:
         """Convert a graph that is an attribute of a node in the graph ``around``."""
         scope = _Scope(around.opsets, around, around.attributes)
         for item in graph.initializer:
-            scope.values[item.name] = const(to_numpy(item, self.folder))
+            scope.values[item.name] = Constant(ConstantData(to_numpy(item, self.folder)))
             self._note_element(scope.values[item.name], item.data_type)
         for sparse in graph.sparse_initializer:
             scope.values[sparse.values.name] = const(sparse_to_numpy(sparse, self.folder))
