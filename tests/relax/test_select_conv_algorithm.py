@@ -130,7 +130,8 @@ def test_other_windows_and_channels_stay_direct(shape: tuple[int, ...]) -> None:
 def test_groups_other_types_and_weights_of_run_time_stay_direct() -> None:
     grouped = graph_of(lambda x: conv(x, relax.const(random(48, 16, 3, 3)), groups=2), X)
     assert kernels(grouped) == ["nn.conv2d"]
-    assert kernels(graph_of(conv, X, W)) == ["nn.conv2d"]
+    small = random(1, 32, 8, 8, seed=1)  # transforming filters in each call takes longer
+    assert kernels(graph_of(conv, small, W)) == ["nn.conv2d"]
     wide = graph_of(lambda x: conv(x, relax.const(W.astype("float64"))), X.astype("float64"))
     assert kernels(wide) == ["nn.conv2d"]
 
