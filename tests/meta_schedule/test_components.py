@@ -209,6 +209,21 @@ def test_what_a_builder_leaves_is_removed(tmp_path: Path) -> None:
     assert not (tmp_path / "folder").exists()
 
 
+def test_a_runner_finds_what_a_builder_left(tmp_path: Path) -> None:
+    found: list[str] = []
+
+    class Reads(Says):
+        def run(self, inputs: Any) -> Any:
+            inputs = list(inputs)
+            found.extend(Path(item.artifact_path).read_text() for item in inputs)
+            return super().run(inputs)
+
+    ms.tune_tir(
+        matmul(8, 8, 8), NATIVE, None, 2, **quick(builder=Instead(tmp_path), runner=Reads())
+    )
+    assert found == ["code", "code"]
+
+
 def test_processes_of_the_builder_are_chosen() -> None:
     builder, _ = builder_and_runner("local", "local", 1)
     assert isinstance(builder, ms.LocalBuilder) and builder.max_workers == 1

@@ -55,6 +55,12 @@ def test_sizes_are_those_of_the_functions(symbols: Any, said: str) -> None:
     assert len(ms.tune_tir(rows(), NATIVE, None, 1, **quick(), symbols={"n": 3})) == 1
 
 
+@pytest.mark.parametrize("made", [3, [3], "abc", object()])
+def test_a_space_of_ones_own_makes_schedules(made: object) -> None:
+    with pytest.raises(TuneError, match="sch_fn must return nothing, a Schedule, or a list"):
+        ms.tune_tir(matmul(8, 8, 8), NATIVE, None, 1, **quick(space=lambda sch: made))
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

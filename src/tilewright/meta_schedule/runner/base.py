@@ -131,7 +131,8 @@ class Reference:
 class RunnerInput:
     """A compiled candidate, its reference, and the best time known (seconds).
 
-    It is a library at ``artifact_path`` or a ``module``, for a device of ``device_type`` (``"cpu"``
+    It is a library at ``artifact_path`` or a ``module`` (or both: a builder of one's own may leave
+    any file for a runner of one's own), for a device of ``device_type`` (``"cpu"``
     or ``"cuda"``), with arguments of ``args_info``. Without a ``reference`` it is only timed.
     ``packed`` are operands that the candidate's own functions pack before it runs. With ``varies``
     it adds up in an order that changes from call to call, so results may be rounded differently.
@@ -172,7 +173,7 @@ class RunnerInput:
 
     @property
     def artifact_path(self) -> str:
-        """The path of its library, which is written when it is asked for first."""
+        """Where it is; the library of a module is written when it is asked for first."""
         if isinstance(self.module, LibraryModule):
             return str(self.module.path)
         if self._artifact_path is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from tilewright.ir import IRModule
@@ -42,6 +43,13 @@ class ScheduleFn(SpaceGenerator):
         sch = Schedule(mod, seed=self.seed)
         result = self.sch_fn(sch)
         made = [sch] if result is None else [result] if isinstance(result, Schedule) else result
-        if not all(isinstance(item, Schedule) for item in made):
-            raise TuneError("sch_fn must return nothing, a Schedule, or a list of them")
-        return list(made)
+        if not isinstance(made, Iterable):
+            made = [made]
+        found = list(made)
+        for item in found:
+            if not isinstance(item, Schedule):
+                raise TuneError(
+                    "sch_fn must return nothing, a Schedule, or a list of them, not a "
+                    f"{type(item).__name__}"
+                )
+        return found

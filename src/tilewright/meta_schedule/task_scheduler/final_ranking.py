@@ -205,6 +205,7 @@ def runner_input(
         for item in pre_order(mod["main"].body)
     )
     return RunnerInput(
+        build.artifact_path,
         module=build.module,
         reference=reference,
         best_seconds=best,
