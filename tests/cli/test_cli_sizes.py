@@ -168,6 +168,10 @@ def test_inputs_come_from_files(tilewright: Tilewright, library: Path, tmp_path:
         ("x:0=n:", "is no axis"),
         ("x:-1", "is no axis"),
         ("x:0=4..2", "4 is more than 2"),
+        ("x:0=3..3", "leaves one size"),
+        ("x:0=n:0..0", "leaves one size"),
+        pytest.param("x:" + "9" * 5000, "is no axis", id="a long axis"),
+        pytest.param("x:0=1.." + "9" * 5000, "is no axis", id="a long bound"),
         ("y:0", "the model has no input 'y'"),
         ("x:2", "the input has 2 axes, numbered from 0"),
     ],
@@ -207,6 +211,23 @@ def test_fixed_axes_of_an_onnx_model(tilewright: Tilewright, tmp_path: Path) -> 
     assert shapes(tilewright("run", path, *given, "--json")) == [[9, 3]]
     done = tilewright("run", path, "--dynamic", "z:0")
     assert done.code == 2 and "the model has no input 'z'" in done.err
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "message"),
+    [("run", "--shape", "is no shape"), ("tune", "--size", "is no list of sizes")],
+)
+def test_sizes_of_thousands_of_digits(
+    tilewright: Tilewright, nets: str, command: str, option: str, message: str
+) -> None:
+    done = tilewright(command, f"{nets}:by_name", option, "n=" + "9" * 5000)
+    assert done.code == 2 and message in done.err and "Traceback" not in done.err
+
+
+def test_sizes_that_no_memory_holds(tilewright: Tilewright, library: Path) -> None:
+    done = tilewright("run", library, "--shape", "x=99999999999999x16")
+    assert done.code == 1 and "error: out of memory" in done.err
+    assert "Traceback" not in done.err
 
 
 @pytest.mark.slow

@@ -96,4 +96,7 @@ def main(args: Sequence[str] | None = None) -> None:
     except (TilewrightError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(1)
+    except MemoryError as error:
+        print(f"error: out of memory: {error}", file=sys.stderr)
+        sys.exit(1)
     sys.exit(code if isinstance(code, int) else 0)

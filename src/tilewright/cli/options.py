@@ -32,6 +32,14 @@ class TargetType(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # si
             self.fail(str(error), param, ctx)
 
 
+#: Sizes have at most so many digits: longer ones are none of an array's.
+_MOST_DIGITS = 18
+
+
+def _is_size(text: str) -> bool:
+    return text.isdecimal() and len(text) <= _MOST_DIGITS
+
+
 class ShapeType(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # since click 8.4
     """The shape of an input: ``name=1x3x224x224``."""
 
@@ -41,7 +49,7 @@ class ShapeType(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # sin
         """Parse a shape; what is none is a usage error."""
         name, found, text = str(value).rpartition("=")
         extents = text.split("x") if text else []
-        if not found or not name or not all(extent.isdecimal() for extent in extents):
+        if not found or not name or not all(map(_is_size, extents)):
             self.fail(f"{value!r} is no shape such as image=1x3x224x224", param, ctx)
         return name, [int(extent) for extent in extents]
 
@@ -57,8 +65,8 @@ class Dynamic(NamedTuple):
 
 
 _DYNAMIC = re.compile(
-    r"(?P<input>[^=]+):(?P<axis>\d+)"
-    r"(=((?P<size>[A-Za-z_]\w*)(:|$))?((?P<least>\d+)\.\.(?P<most>\d+))?)?"
+    rf"(?P<input>[^=]+):(?P<axis>\d{{1,{_MOST_DIGITS}}})(=((?P<size>[A-Za-z_]\w*)(:|$))?"
+    rf"((?P<least>\d{{1,{_MOST_DIGITS}}})\.\.(?P<most>\d{{1,{_MOST_DIGITS}}}))?)?"
 )
 
 
@@ -81,6 +89,9 @@ class DynamicType(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # s
             bounds = int(found["least"]), int(found["most"])
             if bounds[0] > bounds[1]:
                 self.fail(f"{value!r}: {bounds[0]} is more than {bounds[1]}", param, ctx)
+            if bounds[0] == bounds[1]:
+                why = f"{value!r} leaves one size: give the example that size, without --dynamic"
+                self.fail(why, param, ctx)
         name, axis = found["input"], int(found["axis"])
         size = found["size"] or re.sub(r"\W", "_", f"{name}_{axis}")
         return Dynamic(name, axis, size, bounds)
@@ -95,7 +106,7 @@ class SizesType(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # sin
         """Parse values; what is none is a usage error."""
         name, _, text = str(value).partition("=")
         values = text.split(",")
-        if not name or not all(item.isdecimal() and int(item) > 0 for item in values):
+        if not name or not all(_is_size(item) and int(item) > 0 for item in values):
             self.fail(f"{value!r} is no list of sizes such as n=1,16,128", param, ctx)
         return name, [int(item) for item in values]
 
