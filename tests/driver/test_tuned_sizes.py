@@ -14,8 +14,9 @@ from tilewright import te, topi
 from tilewright.ir import Var
 from tilewright.meta_schedule import TuneContext
 from tilewright.meta_schedule.search_strategy.design import make_variants
+from tilewright.meta_schedule.sizes import spread
 from tilewright.meta_schedule.tir_integration import tune_tir
-from tilewright.support.errors import BuildError
+from tilewright.support.errors import BuildError, TuneError
 
 
 def doubled() -> Any:
@@ -108,3 +109,9 @@ def test_candidates_of_symbolic_sizes_are_rated(tmp_path: Path) -> None:
         out = np.empty((rows, 24), "float32")
         made["main"](x, y, out)
         np.testing.assert_allclose(out, np.maximum(x @ y, 0), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("value", [0, -1, [0], [4, -1], []])
+def test_sizes_are_positive_whether_one_or_several(value: Any) -> None:
+    with pytest.raises(TuneError, match="positive"):
+        spread({"n": value})

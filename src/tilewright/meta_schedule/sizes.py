@@ -47,7 +47,7 @@ def symbols_within(bounds: Mapping[str, tuple[int, int]]) -> dict[str, int | lis
 def spread(symbols: Symbols | None) -> tuple[str | None, list[dict[str, int]]]:
     """Return the symbol with several values, if there is one, and all sizes for each value.
 
-    Raises ``TuneError`` if several symbols have several values, or one has none.
+    Raises ``TuneError`` if several symbols have several values, or one has none or none positive.
     """
     fixed: dict[str, int] = {}
     several: dict[str, list[int]] = {}
@@ -56,6 +56,8 @@ def spread(symbols: Symbols | None) -> tuple[str | None, list[dict[str, int]]]:
             if not value or any(type(item) is not int or item < 1 for item in value):
                 raise TuneError(f"the values of size {name} are positive numbers, got {value}")
             several[name] = sorted(set(value))
+        elif type(value) is int and value < 1:
+            raise TuneError(f"the size {name} is a positive number, got {value}")
         else:
             fixed[name] = value
     if not several:
