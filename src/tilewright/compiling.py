@@ -28,7 +28,7 @@ from tilewright.relax.frontend.torch.exported import load_exported_program
 from tilewright.relax.frontend.torch.importer import functional_to_compile, import_to_compile
 from tilewright.relax.frontend.torch.symbols import bounds_of_sizes
 from tilewright.relax.pipeline import Pipeline, run_pipeline
-from tilewright.relax.tuning.models import compile_relax, tune_relax
+from tilewright.relax.tuning.models import compile_relax, sizes_in, tune_relax
 from tilewright.runtime import Module
 from tilewright.support.collector import few_collections
 from tilewright.support.errors import BuildError
@@ -138,7 +138,9 @@ def compile(
     elif example_inputs is not None:
         raise BuildError(f"a {type(program).__name__} takes no example_inputs: models do")
     if budget is not None and exported is not None and symbols is None:
-        budget["symbols"] = symbols_within(bounds_of_sizes(exported)) or None
+        bounds, here = bounds_of_sizes(exported), sizes_in(program)
+        bounds = {name: bounds[name] for name in bounds if name in here}
+        budget["symbols"] = symbols_within(bounds) or None
     if isinstance(program, Function):
         program = IRModule.from_expr(program) if name is None else IRModule({name: program})
     elif name is not None and not isinstance(program, PrimFunc):

@@ -13,8 +13,9 @@ import tilewright as tw
 from tilewright import te, topi
 from tilewright.ir import Var
 from tilewright.meta_schedule import TuneContext
+from tilewright.meta_schedule.passes import MetaScheduleTuneIRMod
 from tilewright.meta_schedule.search_strategy.design import make_variants
-from tilewright.meta_schedule.sizes import spread
+from tilewright.meta_schedule.sizes import spread, symbols_within
 from tilewright.meta_schedule.tir_integration import tune_tir
 from tilewright.support.errors import BuildError, TuneError
 
@@ -43,6 +44,22 @@ def test_given_sizes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
 def test_sizes_go_with_a_budget() -> None:
     with pytest.raises(BuildError, match="give a budget by tune="):
         tw.compile(doubled(), symbols={"n": 4})
+
+
+def test_sizes_are_those_of_the_model(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    model, x = torch.nn.Linear(8, 8), torch.randn(3, 8)
+    given = {"example_inputs": (x,), "dynamic_shapes": ({0: torch.export.Dim("n", max=64)},)}
+    with pytest.raises(TuneError, match="no function has a size 'q'; known: n"):
+        tw.compile(model, database=tmp_path, tune=2, symbols={"q": 4}, **given)
+    mod = tw.ir.IRModule({"main": doubled()})
+    with pytest.raises(TuneError, match="no function has a size 'm'; known: n"):
+        MetaScheduleTuneIRMod(None, tmp_path, 2, symbols={"m": 4})(mod)
+
+
+def test_bounds_that_no_memory_holds_are_not_measured_at() -> None:
+    found = symbols_within({"n": (2, 10**12), "m": (10**6, 10**9)})
+    assert found == {"n": [2, 27, 362, 4871, 65536], "m": 10**6}
 
 
 def test_sizes_between_the_bounds_of_an_export(

@@ -11,6 +11,7 @@ from typing import Any
 from tilewright.ir import IRModule, Pass, structural_hash
 from tilewright.meta_schedule.adapted import NONE_FITS, adapted_schedules
 from tilewright.meta_schedule.adapted_race import best_adapted
+from tilewright.meta_schedule.arg_info import scalar_names
 from tilewright.meta_schedule.builder import LocalBuilder
 from tilewright.meta_schedule.database import Database, JSONDatabase, TuningRecord, open_place
 from tilewright.meta_schedule.database.base import suits
@@ -18,7 +19,7 @@ from tilewright.meta_schedule.database.record import normalized
 from tilewright.meta_schedule.extracted_task import contexts_of, extract_tasks
 from tilewright.meta_schedule.runner import LocalRunner
 from tilewright.meta_schedule.size_family import SHARE, compare_sizes
-from tilewright.meta_schedule.sizes import Symbols, spread
+from tilewright.meta_schedule.sizes import Symbols, check_names, spread
 from tilewright.meta_schedule.tune import builder_and_runner, check_options, deadline, tune_tasks
 from tilewright.support.errors import TuneError
 from tilewright.support.text import human_time
@@ -92,6 +93,8 @@ class MetaScheduleTuneIRMod(Pass):
             wanted = f" matching {list(self.op_names)}" if self.op_names is not None else ""
             logger.warning("the module has no TensorIR function%s to tune", wanted)
             return mod
+        functions = [func for func in mod.functions.values() if isinstance(func, PrimFunc)]
+        check_names(self.symbols, (name for func in functions for name in scalar_names(func)))
         contexts, weights = contexts_of(tasks, seed=self.seed, symbols=self.symbols)
         options = dict(self.options)
         if self.work_dir is None and "database" not in options:

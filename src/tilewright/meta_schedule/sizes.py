@@ -19,6 +19,8 @@ Symbols = Mapping[str, int | Sequence[int]]
 _STEP = 16
 #: ... but at no more than so many.
 _MOST_VALUES = 5
+#: Bounds above this say what is allowed, not what is usual: tensors of such sizes may not fit.
+_USUAL = 1 << 16
 
 
 def values_between(least: int, most: int) -> list[int]:
@@ -37,6 +39,7 @@ def values_between(least: int, most: int) -> list[int]:
 def symbols_within(bounds: Mapping[str, tuple[int, int]]) -> dict[str, int | list[int]]:
     """Return sizes to tune at, by bounds: several of the size that varies most, one of others."""
     found: dict[str, int | list[int]] = {}
+    bounds = {name: (low, max(low, min(high, _USUAL))) for name, (low, high) in bounds.items()}
     widest = max(bounds, key=lambda name: bounds[name][1] / max(1, bounds[name][0]), default=None)
     for name, (least, most) in bounds.items():
         values = values_between(least, most)

@@ -14,6 +14,7 @@ from tilewright.meta_schedule.database import Database, is_url, open_place
 from tilewright.relax import Executable, build, compile_relax, tune_relax
 from tilewright.relax.frontend.torch import from_graph_nodes, is_known, location
 from tilewright.relax.pipeline import run_pipeline
+from tilewright.relax.tuning.models import sizes_in
 from tilewright.runtime import cuda
 from tilewright.support.errors import BuildError, MissingExtraError
 from tilewright.target import Target
@@ -259,8 +260,9 @@ class _Compiler:
     def _tuned(self, mod: IRModule) -> Database:
         place = self._options.work_dir
         budget: dict[str, Any] = {"max_trials_global": self._options.trials}
-        if self._sizes:
-            budget["symbols"] = self._sizes
+        here = sizes_in(mod)  # a graph between breaks needn't have all of them
+        sizes = {name: size for name, size in self._sizes.items() if name in here}
+        budget["symbols"] = sizes or None
         if is_url(place):
             return tune_relax(mod, None, self._target, None, database=str(place), **budget)
         return tune_relax(mod, None, self._target, place, **budget)

@@ -11,6 +11,7 @@ from typing import Any
 
 from tilewright.ir import IRModule
 from tilewright.meta_schedule import extracted_task
+from tilewright.meta_schedule.arg_info import scalar_names
 from tilewright.meta_schedule.builder import Builder
 from tilewright.meta_schedule.database import Database, MemoryDatabase
 from tilewright.meta_schedule.extracted_task import ExtractedTask, contexts_of
@@ -20,7 +21,7 @@ from tilewright.meta_schedule.resume import run_digest, whole_run
 from tilewright.meta_schedule.runner import Runner, passing_bytes
 from tilewright.meta_schedule.search_strategy import SearchStrategy
 from tilewright.meta_schedule.size_family import SHARE, compare_sizes
-from tilewright.meta_schedule.sizes import Symbols, spread
+from tilewright.meta_schedule.sizes import Symbols, check_names, spread
 from tilewright.meta_schedule.task_scheduler import TaskScheduler
 from tilewright.meta_schedule.time_limit import ending
 from tilewright.meta_schedule.tune import (
@@ -33,7 +34,11 @@ from tilewright.meta_schedule.tune import (
     tune_tasks,
 )
 from tilewright.meta_schedule.tune_context import Space, TuneContext, drawn_seed
-from tilewright.relax.analysis import has_operators
+from tilewright.relax.analysis import (
+    defined_symbolic_vars,
+    free_symbolic_vars,
+    has_operators,
+)
 from tilewright.relax.execution.executable import Executable, build
 from tilewright.relax.expr import Function
 from tilewright.relax.pipeline import get_pipeline
@@ -123,6 +128,18 @@ def extract_tasks(
     )
 
 
+def sizes_in(mod: IRModule) -> list[str]:
+    """The names of a module's symbolic sizes, and of scalar parameters of its tensor functions."""
+    names: list[str] = []
+    for function in mod.functions.values():
+        if isinstance(function, Function):
+            sizes = [*defined_symbolic_vars(function), *free_symbolic_vars(function)]
+            names += [var.name for var in sizes]
+        elif isinstance(function, PrimFunc):
+            names += scalar_names(function)
+    return list(dict.fromkeys(names))
+
+
 def tune_relax(
     mod: IRModule,
     params: Mapping[str, Any] | None,
@@ -180,6 +197,7 @@ def tune_relax(
         mod = _bound(mod, params)
     scheduler, progress = TaskScheduler.create(task_scheduler), options.get("progress")
     symbol, values = spread(symbols)
+    check_names(symbols, sizes_in(mod))
     comparison = _graph_race(mod, target, opened, values[-1], progress) if race else None
     constants = _constant_bytes(mod, Target(target), comparison)
     runner = runner.in_graph(constants)
