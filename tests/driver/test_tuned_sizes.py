@@ -71,7 +71,7 @@ def test_sizes_between_the_bounds_of_an_export(
     x = torch.randn(3, 8)
     given = {"example_inputs": (x,), "dynamic_shapes": ({0: n},)}
     with caplog.at_level("INFO"):
-        made = tw.compile(model, database=tmp_path, tune=6, **given)
+        made = tw.compile(model, database=tmp_path, tune=3, **given)
     assert measured(caplog) == ["n=1", "n=64", "n=8"]
     for size in (0, 1, 5, 64):
         x = torch.randn(size, 8)
@@ -118,7 +118,7 @@ def test_candidates_of_symbolic_sizes_are_rated(tmp_path: Path) -> None:
     for variant in variants:
         found = variant.evaluate(variant.draw(8, rng))
         assert found.valid.any() and np.isfinite(found.cycles[found.valid]).all()
-    database = tune_tir(func, "llvm", None, 24, database="memory", symbols=symbols)
+    database = tune_tir(func, "llvm", None, 8, database="memory", symbols=symbols)
     made = tw.compile(func, "llvm", database=database)
     for rows, depth in ((24, 20), (1, 1), (7, 33), (0, 5), (5, 0)):
         x = np.random.default_rng(1).standard_normal((rows, depth)).astype("float32")
