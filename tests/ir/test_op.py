@@ -74,3 +74,9 @@ def test_what_is_said_of_operators():
     finally:
         del OPS._entries["test_what_is_said"]
         OPS.extended = extended
+
+
+@pytest.mark.parametrize("effect", ["Pure", "write", True, None])
+def test_an_effect_is_one_of_the_known_words(effect):
+    with pytest.raises(VerifyError, match="one of pure, read, update, opaque"):
+        Op("some_operator", 1, effect=effect)

@@ -21,6 +21,10 @@ class ArgumentInfo(NamedTuple):
     description: str
 
 
+EFFECTS = ("pure", "read", "update", "opaque")
+"""What calls of an operator may do to memory, from nothing to anything."""
+
+
 @dataclass(frozen=True, eq=False)
 class Op:
     """An intrinsic operator.
@@ -48,6 +52,11 @@ class Op:
     def __post_init__(self) -> None:
         if not self.name:
             raise VerifyError("operators aren't made but found: Op.get(name); see register_op")
+        if self.effect not in EFFECTS:
+            raise VerifyError(
+                f"the effect of operator {self.name} is one of {', '.join(EFFECTS)}, "
+                f"got {self.effect!r}"
+            )
 
     @staticmethod
     def get(op_name: str) -> Op:
